@@ -80,15 +80,15 @@ def _with_split_equations(jaxpr: Jaxpr, known: Sequence[bool]) -> tuple[Jaxpr, l
             )
         if not all(marks) and (layout := _layout_without_steps(eqn.prim)):
             return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
-        if parts := split_eqn(eqn.prim, marks, partial_eval):
-            known_outs = b(parts.known, *[k if isinstance(k, Lit) else ins[k] for k in parts.known_operands])
+        if split := split_eqn(eqn.prim, marks, partial_eval):
+            known_outs = b(split.known, *[k if isinstance(k, Lit) else ins[k] for k in split.known_operands])
             unknown_ins = [
-                known_outs[k.number] if isinstance(k, KnownResult) else ins[k] for k in parts.unknown_operands
+                known_outs[k.number] if isinstance(k, KnownResult) else ins[k] for k in split.unknown_operands
             ]
-            unknown_outs = b(parts.unknown, *unknown_ins)
+            unknown_outs = b(split.unknown, *unknown_ins)
             known_values.update(known_outs)
             eqn_known.extend((True, False))
-            return merge_by_flags(parts.out_known, [known_outs[k] for k in parts.known_results], unknown_outs)
+            return merge_by_flags(split.out_known, [known_outs[k] for k in split.known_results], unknown_outs)
         outs = b.copy(eqn, ins)
         has_effect = bool(eqn.prim.effects)
         is_known = all(marks) and not (has_effect and unknown_effect)

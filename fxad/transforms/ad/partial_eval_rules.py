@@ -66,7 +66,7 @@ class PassedValue:
 @final
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A program in two parts.
+    """A program in two halves.
 
     known:     known operands -> the results marked in `out_known`, then residuals.
     unknown:   residuals, then the other operands -> the other results.
@@ -84,7 +84,7 @@ class Halves:
         return self.known.outs[sum(self.out_known) :]
 
     def with_out_known(self, out_known: Flags) -> Halves:
-        """Return the two parts with fewer known results: those marked in `out_known`. The other known results become
+        """Return the two halves with fewer known results: those marked in `out_known`. The other known results become
         results of `unknown`: literals as they are, variables through new residuals.
 
         For example, if `out_known` changes from (True, True, True, False) to (True, False, False, False),
@@ -114,7 +114,7 @@ class Halves:
 
     @property
     def nothing_known(self) -> bool:
-        """Return True if the known part has no equations and no results."""
+        """Return True if the known half has no equations and no results."""
         return not self.known.eqns and not any(self.out_known)
 
 
@@ -125,19 +125,19 @@ SplitBody: TypeAlias = Callable[[Jaxpr, Flags], Halves]
 @final
 @dataclass(frozen=True, slots=True)
 class KnownResult:
-    """Result `number` of the known part, which the unknown part takes."""
+    """Result `number` of the known half, which the unknown half takes."""
 
     number: int
 
 
-# An operand of the unknown part: the number of an operand of the equation, or a result of the known part.
+# An operand of the unknown half: the number of an operand of the equation, or a result of the known half.
 OperandOrigin: TypeAlias = int | KnownResult
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SplitEqn:
-    """An equation in two parts, `known` and `unknown`.
+    """An equation in two halves, `known` and `unknown`.
 
     known_operands:   for each operand of `known`, the number of an operand of the equation, or a literal.
     unknown_operands: for each operand of `unknown`, the number of an operand of the equation, or a result of `known`.
@@ -168,22 +168,22 @@ def split_eqn(prim: Primitive, in_known: Flags, split_body: SplitBody) -> SplitE
         return None
     runs = [layout.bodies[k].runs for k in layout.running]
     if layout.has_predicate:
-        parts = _bounded_loop(prim, layout, in_known, split_body)
+        split = _bounded_loop(prim, layout, in_known, split_body)
     elif layout.once is not None:
-        parts = _once(prim, layout, in_known, split_body)
+        split = _once(prim, layout, in_known, split_body)
     elif all([isinstance(r, OneOf) for r in runs]):
-        parts = _branches(prim, layout, in_known, split_body)
+        split = _branches(prim, layout, in_known, split_body)
     else:
-        parts = _loop(prim, layout, in_known, split_body) if len(runs) == 1 else None
+        split = _loop(prim, layout, in_known, split_body) if len(runs) == 1 else None
     # without a known operand, only known results are worth an equation of their own
-    return parts if parts is None or any(in_known) or any(parts.out_known) else None
+    return split if split is None or any(in_known) or any(split.out_known) else None
 
 
 # --------------------------------------------------------------------------------------------------- calls and branches
 
 
 def _once(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
-    """Split an equation whose body runs once. Its residuals are the first operands of the unknown part."""
+    """Split an equation whose body runs once. Its residuals are the first operands of the unknown half."""
     if len(layout.operands) != 1 or len(layout.results) != 1:
         return None
     body = split_body(layout.bodies[0].jaxpr, in_known)
@@ -268,7 +268,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
     for g, group in enumerate(layout.operands):
         members = layout.operands_of(g)
         read = [p for p in residuals if (p in members if isinstance(p, int) else g == last_operands)]
-        unknown = [p for p in members if not operand_known[p] or isinstance(group.role, Count)]  # both parts take it
+        unknown = [p for p in members if not operand_known[p] or isinstance(group.role, Count)]  # both halves take it
         known_groups.append([p for p in members if operand_known[p]])
         unknown_groups.append([*read, *unknown])
     n_known = sum(step.out_known)
@@ -292,7 +292,7 @@ def _loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitB
 
 def _split_step(layout: Layout, at: int, in_known: Flags, split_body: SplitBody) -> tuple[list[bool], Halves]:
     """Split the step of a loop, body `at`. Return flags for the operands of the loop whose value is known in every
-    step, and the two parts of the step, of which the known one returns exactly the known carries and rows."""
+    step, and the two halves of the step, of which the known one returns exactly the known carries and rows."""
     step_operands, step_results = layout.operand_indices(at), layout.result_indices(at)
     operand_known = list(in_known)
     while True:
@@ -312,7 +312,7 @@ def _residual_operands(
     layout: Layout, step: Halves, known_ins: Sequence[int]
 ) -> tuple[list[OperandOrigin], list[Atom]]:
     """Return, for each residual of a step, the operand of the loop that it is, or the known result that is its stack;
-    and the values that are stacked. The known part returns the stacks after its other results. A residual that is a
+    and the values that are stacked. The known half returns the stacks after its other results. A residual that is a
     carry is stacked, because it has another value in each step."""
     operands = dict(zip(step.known.ins, known_ins, strict=True))
     roles = layout.operand_roles
@@ -348,8 +348,8 @@ _LoopOperand: TypeAlias = int | _Added
 
 
 def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body: SplitBody) -> SplitEqn | None:
-    """Split a loop with a bound that ends by a known predicate. The known part is a loop that also counts its steps;
-    the unknown part is a scan of so many steps.
+    """Split a loop with a bound that ends by a known predicate. The known half is a loop that also counts its steps;
+    the unknown half is a scan of so many steps.
 
     For example, c0 is known and d0 is unknown in
 
@@ -378,10 +378,10 @@ def _bounded_loop(prim: HigherOrder, layout: Layout, in_known: Flags, split_body
         return None
     scan = loop.counting_scan()
     scan_known = tuple([isinstance(p, _Added) or in_known[p] for p in loop.scan_operands])
-    parts = _loop(scan, scan.layout, scan_known, split_body)
-    if parts is None or not _predicate_is_known(loop, parts, in_known):
+    split = _loop(scan, scan.layout, scan_known, split_body)
+    if split is None or not _predicate_is_known(loop, split, in_known):
         return None
-    return _with_known_loop(prim, loop, parts)
+    return _with_known_loop(prim, loop, split)
 
 
 @final
@@ -462,45 +462,45 @@ def _as_bounded_loop(layout: Layout) -> _BoundedLoop | None:
     return _BoundedLoop(layout, step_at, test_at, step.runs.most)
 
 
-def _known_step_operands(loop: _BoundedLoop, parts: SplitEqn) -> list[_LoopOperand]:
-    """Return the operands of the loop that the known step takes; the last one is the count. `parts` are the parts of
+def _known_step_operands(loop: _BoundedLoop, split: SplitEqn) -> list[_LoopOperand]:
+    """Return the operands of the loop that the known step takes; the last one is the count. `split` has the halves of
     `counting_scan`."""
-    operands = [loop.scan_operands[k] for k in parts.known_operands if isinstance(k, int)]
+    operands = [loop.scan_operands[k] for k in split.known_operands if isinstance(k, int)]
     return [p for p in operands if p is not _LIMIT]
 
 
-def _predicate_is_known(loop: _BoundedLoop, parts: SplitEqn, in_known: Flags) -> bool:
+def _predicate_is_known(loop: _BoundedLoop, split: SplitEqn, in_known: Flags) -> bool:
     """Return True if the predicate depends only on known operands and on carries that are known in every step.
-    `parts` are the parts of `counting_scan`."""
+    `split` has the halves of `counting_scan`."""
     if loop.predicate_in_step:
-        return parts.out_known[-1]
-    known_carries = _known_step_operands(loop, parts)
+        return split.out_known[-1]
+    known_carries = _known_step_operands(loop, split)
     _, reads = loop.separate_predicate()
     return all([p in known_carries if p in loop.carries else in_known[p] for p in reads])
 
 
-def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> SplitEqn | None:
-    """Return the two parts of a loop, given the two parts of `counting_scan`. None if the known part would only count.
+def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, split: SplitEqn) -> SplitEqn | None:
+    """Return the two halves of a loop, given those of `counting_scan`. None if the known half would only count.
 
     The known scan returns carries, the count, rows, the predicate if the step returns it, and stacked residuals. The
     known loop returns the same, without the predicate.
 
     In the example of `_bounded_loop`, let the step return the predicate: (c, d) -> (c * c < 9, c * c, d * e). Then the
-    stack es is result 3 of the known scan and result 2 of the known loop, and `parts.out_known`, of c, d, n and the
+    stack es is result 3 of the known scan and result 2 of the known loop, and `split.out_known`, of c, d, n and the
     predicate, is (True, False, True, True):
 
         c, n, go, es = scan[(c, n) -> let e = exp(c) in (c * c, n + 1, c * c < 9, e), length=5] limit c0 0
         c, n, es     = until[(c, n) -> let e = exp(c) in (c * c < 9, c * c, n + 1, e), most=5] c0 0
     """
-    assert isinstance(parts.known, Scan), "`rebuild` keeps the class"
-    count_at, n_results = len(loop.carries), len(parts.out_known) - loop.predicate_in_step
-    n_carry, n_known = sum(parts.out_known[:count_at]), sum(parts.out_known[:n_results])
+    assert isinstance(split.known, Scan), "`rebuild` keeps the class"
+    count_at, n_results = len(loop.carries), len(split.out_known) - loop.predicate_in_step
+    n_carry, n_known = sum(split.out_known[:count_at]), sum(split.out_known[:n_results])
     known_results = tuple([k for k in range(n_known) if k != n_carry])
-    if not known_results and len(parts.known.body.eqns) == 1:
+    if not known_results and len(split.known.body.eqns) == 1:
         return None
-    known, known_operands = _known_loop(prim, loop, parts.known.body, _known_step_operands(loop, parts), n_known)
+    known, known_operands = _known_loop(prim, loop, split.known.body, _known_step_operands(loop, split), n_known)
     unknown_operands: list[OperandOrigin] = []
-    for k in parts.unknown_operands:
+    for k in split.unknown_operands:
         if isinstance(k, KnownResult):  # a stack: they stand after the predicate
             unknown_operands.append(KnownResult(k.number - loop.predicate_in_step))
         elif (p := loop.scan_operands[k]) is _LIMIT:  # the count of known steps is the limit of the unknown ones
@@ -510,10 +510,10 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, parts: SplitEqn) -> 
             unknown_operands.append(p)
     return SplitEqn(
         known,
-        parts.unknown,
+        split.unknown,
         tuple([p if isinstance(p, int) else Lit.zero(INT32_SCALAR) for p in known_operands]),
         tuple(unknown_operands),
-        parts.out_known[:count_at] + parts.out_known[count_at + 1 : n_results],
+        split.out_known[:count_at] + split.out_known[count_at + 1 : n_results],
         known_results,
     )
 

@@ -251,10 +251,10 @@ def split_linear(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     linear."""
     if is_linear(jaxpr, linear):
         return jaxpr
-    parts = partial_eval(jaxpr, tuple([not lin for lin in linear]))
+    halves = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
     linear_ins, known_ins = split_by_flags(jaxpr.ins, linear)
-    values = b.inline(parts.known, known_ins)
+    values = b.inline(halves.known, known_ins)
     zeros = zero_values(b.eqns, ())
     linear_values: set[Atom] = set(linear_ins)
 
@@ -269,10 +269,10 @@ def split_linear(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
         linear_values.update(outs if any(flags) else ())
         return outs
 
-    n = sum(parts.out_known)
+    n = sum(halves.out_known)
     known = [_zero_as_literal(a, zeros) for a in values[:n]]
-    others = b.inline(parts.unknown, (*values[n:], *linear_ins), rule)
-    return b.build(merge_by_flags(parts.out_known, known, others), jaxpr.name)
+    others = b.inline(halves.unknown, (*values[n:], *linear_ins), rule)
+    return b.build(merge_by_flags(halves.out_known, known, others), jaxpr.name)
 
 
 def _zero_as_literal(a: Atom, zeros: Container[Atom]) -> Atom:

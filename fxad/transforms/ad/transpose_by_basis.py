@@ -33,8 +33,8 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
           elements; the other equations run once.
     """
     avals = body.in_avals[:n]
-    parts = [p for a in avals for p in _real_parts(a)]
-    size = sum([p.size for p in parts])  # the number of unit vectors
+    components = [p for a in avals for p in _real_components(a)]
+    size = sum([p.size for p in components])  # the number of unit vectors
     b = Builder()
     cts, known = b.inputs(body.out_avals), b.inputs(body.in_avals[n:])
     dims: Dims = (0,) * n + (None,) * len(known)
@@ -42,17 +42,17 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
     if size:
         out_dims = tuple([None if d is None else 0 for d in vmap(body, size, dims)[1]])
         batched, _ = vmap(body, size, dims, out_dims)
-        stacks = b.inline(batched, (*_unit_vectors(b, avals, parts), *known))
+        stacks = b.inline(batched, (*_unit_vectors(b, avals, components), *known))
         for stack, ct, d in zip(stacks, cts, out_dims, strict=True):
             if d is not None and not is_zero(stack):
                 product = _products(b, stack, ct, size, _widest(body))
                 total = product if total is None else b.one(ADD, total, product)
     if total is None:
         return b.build([Lit.zero(a) for a in avals], f"transpose_{body.name}")
-    return b.build(_cotangents_of(b, total, avals, parts), f"transpose_{body.name}")
+    return b.build(_cotangents_of(b, total, avals, components), f"transpose_{body.name}")
 
 
-def _real_parts(aval: Aval) -> tuple[Aval, ...]:
+def _real_components(aval: Aval) -> tuple[Aval, ...]:
     """Return the types of the real arrays for which unit vectors are built: two for a complex array, one for a real
     array."""
     return (Aval(aval.shape, dtypes.real_part(aval.dtype)),) * 2 if aval.dtype.kind == "c" else (aval,)
@@ -65,9 +65,9 @@ def _widest(body: Jaxpr) -> DType:
     return dtypes.float64 if dtypes.float64 in real else dtypes.float32
 
 
-def _unit_vectors(b: Builder, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
-    """Return for each operand, a stack of its part of all unit vectors."""
-    stacks = iter(basis(b, parts))
+def _unit_vectors(b: Builder, avals: Sequence[Aval], components: Sequence[Aval]) -> list[Atom]:
+    """Return for each operand, a stack of its components of all unit vectors."""
+    stacks = iter(basis(b, components))
     return [b.one(COMPLEX, next(stacks), next(stacks)) if a.dtype.kind == "c" else next(stacks) for a in avals]
 
 
@@ -81,12 +81,12 @@ def _products(b: Builder, stack: Atom, ct: Atom, size: int, dtype: DType) -> Ato
     return b.one(ReduceSum(tuple(range(1, product.aval.ndim))), product) if product.aval.ndim > 1 else product
 
 
-def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], parts: Sequence[Aval]) -> list[Atom]:
+def _cotangents_of(b: Builder, products: Atom, avals: Sequence[Aval], components: Sequence[Aval]) -> list[Atom]:
     """Return the cotangents of the operands. `products` holds their elements one operand after the other."""
     reals = iter(
         [
             x if x.aval.dtype is p.dtype else b.one(ConvertElementType(p.dtype), x)
-            for x, p in zip(blocks(b, products, parts, last=False), parts, strict=True)
+            for x, p in zip(blocks(b, products, components, last=False), components, strict=True)
         ]
     )
     return [b.one(COMPLEX, next(reals), b.one(NEG, next(reals))) if a.dtype.kind == "c" else next(reals) for a in avals]
