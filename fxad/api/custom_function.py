@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from fxad.api.custom.function import Decorator, FunctionWithRules
-from fxad.api.custom.traced_rules import GivenRules, nondiff_positions
+from fxad.api.custom.traced_rules import UserRules, nondiff_positions
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.inverse_rules import DefinesInverse
 from fxad.api.lift import check_function
@@ -32,7 +32,7 @@ class CustomFunction(DefinesInverse[P, R], FunctionWithRules[P, R]):
     """
 
 
-def _has_derivative(rules: GivenRules) -> bool:
+def _has_derivative(rules: UserRules) -> bool:
     return rules.have_derivative
 
 

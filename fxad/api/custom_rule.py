@@ -14,7 +14,7 @@ from fxad.api.custom.rule_signature import (
     results_in_order,
     traced_rule,
 )
-from fxad.api.custom.traced_rules import GivenRule, TracedRule
+from fxad.api.custom.traced_rules import TracedRule, UserTransformRule
 from fxad.api.custom_function import CustomFunction
 from fxad.api.lift import check_function
 from fxad.core import tree
@@ -65,13 +65,13 @@ def custom_rule(fun: Callable[P, R], transformation: str, rule: UserRule, *, cop
             remedy="give the number of tuples of arguments that the rule takes",
         )
     function = fun if isinstance(fun, CustomFunction) else CustomFunction(fun)
-    function.define(GivenForwardRule(transformation, rule, number))
+    function.define(UserForwardRule(transformation, rule, number))
     return function
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GivenForwardRule(GivenRule):
+class UserForwardRule(UserTransformRule):
     """A user's rule from `copies` tuples of the arguments to `copies` results."""
 
     name: str
@@ -111,10 +111,10 @@ class GivenForwardRule(GivenRule):
         expected = [ExpectedResults("for", sig.out_paths, sig.out_avals) for _ in range(self.copies)]
         body = traced_rule(what, self.rule, flat, sig.in_types * self.copies, *expected)
 
-        def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
-            n_in, captured = len(whole.ins), len(whole.ins) - n
+        def finish(function: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+            n_in, captured = len(function.ins), len(function.ins) - n
             takes = (*range(captured), *[k for _ in range(self.copies) for k in range(captured, n_in)])
-            gives = tuple(range(n_in, n_in + len(whole.outs))) * self.copies
+            gives = tuple(range(n_in, n_in + len(function.outs))) * self.copies
             declared = DeclaredProgram(self.role, programs[0], takes, gives)
             return Rules(further=(TransformRule(self.name, (declared,)),))
 

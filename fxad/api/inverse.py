@@ -10,7 +10,7 @@ import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.custom.function import Decorator
-from fxad.api.custom.traced_rules import GivenRules
+from fxad.api.custom.traced_rules import UserRules
 from fxad.api.custom_function import CustomFunction, decorate
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
@@ -264,8 +264,8 @@ def reconstruction_error(
     return float(np.max([np.max(e, initial=0) / (m or 1.0) for e, m in zip(errors, largest, strict=True)], initial=0))
 
 
-def _has_inverse(rules: GivenRules) -> bool:
-    return any([rule.transformation == INVERSE for rule in rules.further])
+def _has_inverse(rules: UserRules) -> bool:
+    return any([rule.transformation == INVERSE for rule in rules.transform_rules])
 
 
 _CUSTOM_INVERSE: Final = Decorator("custom_inverse", _has_inverse, "{}.definverse(inverse)")

@@ -20,7 +20,7 @@ from fxad.api.custom.rule_signature import (
     traced_rule,
     with_none,
 )
-from fxad.api.custom.traced_rules import GivenRule, TracedRule, cotangents
+from fxad.api.custom.traced_rules import TracedRule, UserTransformRule, cotangents
 from fxad.api.lift import check_function
 from fxad.core import tree
 from fxad.core.builder import Builder
@@ -65,13 +65,13 @@ class DefinesInverse(FunctionWithRules[P, R]):
     def _inverse(self, rule: F, keep: ArgumentNames, fused: bool) -> F:
         role = "defivjp" if fused else "definverse"
         check_function(role, rule)
-        self.define(GivenInverse(rule, _kept_positions(role, self.fun, keep), fused))
+        self.define(UserInverse(rule, _kept_positions(role, self.fun, keep), fused))
         return rule
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GivenInverse(GivenRule):
+class UserInverse(UserTransformRule):
     """A user's rule, and the positions of the arguments that it takes beside the results. `fused`: it also gives the
     cotangents."""
 
@@ -120,7 +120,7 @@ def _kept_positions(role: str, fun: object, keep: ArgumentNames) -> tuple[int, .
     return tuple([names.index(k) if isinstance(k, str) else k for k in keys])
 
 
-def _traced_inverse(sig: Signature, inverse: GivenInverse) -> TracedRule:
+def _traced_inverse(sig: Signature, inverse: UserInverse) -> TracedRule:
     """Trace `rule(results, [cotangents,] *kept) -> others`, or with cotangents `(others, cotangents of arguments)`.
 
     Raises: TreeError, ShapeError, DTypeError for a result that does not fit the function, naming the path and both
@@ -164,15 +164,15 @@ def _traced_inverse(sig: Signature, inverse: GivenInverse) -> TracedRule:
         returns.append(ExpectedResults("as cotangent of", paths, inexact(sig.in_avals)))
     body = traced_rule(what, inverse.rule, flat, takes, *returns)
 
-    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
-        n_captured = len(whole.ins) - len(is_kept)
+    def finish(function: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+        n_captured = len(function.ins) - len(is_kept)
         order = (*range(n_captured, n_captured + n), *range(n_captured), *range(n_captured + n, len(programs[0].ins)))
         ordered = reorder_operands(programs[0], order)  # results, captured, kept, cotangents
         kept = (True,) * n_captured + is_kept
         if not inverse.fused:
-            return Rules(further=(inverse_rule(whole, kept, ordered),))
-        perturbed = sig.marks(whole, [a.inexact for a in sig.in_avals])
-        return _rules_of_ivjp(what, whole, ordered, kept, perturbed)
+            return Rules(further=(inverse_rule(function, kept, ordered),))
+        perturbed = sig.marks(function, [a.inexact for a in sig.in_avals])
+        return _rules_of_ivjp(what, function, ordered, kept, perturbed)
 
     return TracedRule((body,), finish)
 

@@ -182,12 +182,12 @@ def check_function(what: str, f: object) -> None:
         )
 
 
-def check_program(what: str, program: object, further: str = "") -> None:
-    """Raise ArgumentError for a value that is not a Program. `further` are other arguments, for the remedy."""
+def check_program(what: str, program: object, other_arguments: str = "") -> None:
+    """Raise ArgumentError for a value that is not a Program. `other_arguments` are those of the remedy."""
     if not isinstance(program, Program):
         raise ArgumentError(
             f"{what}: takes a Program, got {shown(program)}",
-            remedy=f"trace the function first: {what}(trace(f, *examples){further})",
+            remedy=f"trace the function first: {what}(trace(f, *examples){other_arguments})",
         )
 
 

@@ -100,9 +100,9 @@ def sequential_vmap(f: Callable[P, R]) -> Callable[P, R]:
 
         def one(examples: list[object]) -> object:
             rest = iter(examples)
-            whole = [next(rest) if b else x for x, b in zip(leaves, batched, strict=True)]
+            arguments = [next(rest) if b else x for x, b in zip(leaves, batched, strict=True)]
             g: Callable[..., object] = f
-            return g(*tree.unflatten(structure, whole))
+            return g(*tree.unflatten(structure, arguments))
 
         out = lax.map(one, [x for x, b in zip(leaves, batched, strict=True) if b])
         return out, tree.map(lambda _: True, out)

@@ -1,7 +1,7 @@
 """A function with custom derivatives and batching rules, as an object on which they are defined.
 
 Rules are traced when the function is called in a trace, and are then part of the program. `fxad.api.custom_function` has
-the class that users see, which also has the methods of further transformations, and its decorators.
+the class that users see, which also has the methods of transformations outside the core, and its decorators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, SupportsIn
 
 from fxad.api.custom.rule_signature import UserRule
 from fxad.api.custom.traced_call import TracedCall
-from fxad.api.custom.traced_rules import ArgumentRules, GivenRule, GivenRules, nondiff_positions
+from fxad.api.custom.traced_rules import ArgumentRules, UserRules, UserTransformRule, nondiff_positions
 from fxad.api.lift import check_function
 from fxad.api.pickling import importable_name
 from fxad.core.dataclasses import dataclass
@@ -33,10 +33,10 @@ F = TypeVar("F", bound=Callable[..., object])
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Decorator:
-    """A decorator by its name: `given` tells if a function has the rule that it announces, `how` gives that rule."""
+    """A decorator by its name: `has_rule` tells if a function has the rule that it announces, `how` gives that rule."""
 
     name: str
-    given: Callable[[GivenRules], bool]
+    has_rule: Callable[[UserRules], bool]
     how: str
 
 
@@ -51,7 +51,7 @@ class FunctionWithRules(Generic[P, R]):
     ) -> None:
         self.fun = fun
         self._decorators = decorators
-        self._given = GivenRules(fun, nondiff_positions(fun, nondiff_argnums))
+        self._user_rules = UserRules(fun, nondiff_positions(fun, nondiff_argnums))
         update_wrapper(self, fun, updated=())
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
@@ -62,18 +62,18 @@ class FunctionWithRules(Generic[P, R]):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The kinds of rules that the function has: "jvp", "vjp", "vmap", and those of further transformations."""
-        return self._given.names
+        """The kinds of rules that the function has: "jvp", "vjp", "vmap", and those of transformations outside the core."""
+        return self._user_rules.names
 
     @property
     def nondiff_argnums(self) -> tuple[int, ...]:
         """The positions of the arguments that rules are not about, in order."""
-        return self._given.nondiff_argnums
+        return self._user_rules.nondiff_argnums
 
     @property
     def axis_sizes(self) -> tuple[int, ...] | None:
         """The axis sizes of `def_vmap`: () without a batching rule, None if the rule is for any size."""
-        return self._given.vmap[1] if self._given.vmap else ()
+        return self._user_rules.vmap[1] if self._user_rules.vmap else ()
 
     # ------------------------------------------------------------------------------------------------------- rules
 
@@ -90,7 +90,7 @@ class FunctionWithRules(Generic[P, R]):
         """
         check_function("defjvp", jvp)
         self._check_bool("defjvp", "symbolic_zeros", symbolic_zeros, _WHAT_VANISHES)
-        self._given = replace(self._given, jvp=jvp, jvp_zeros=symbolic_zeros)
+        self._user_rules = replace(self._user_rules, jvp=jvp, jvp_zeros=symbolic_zeros)
         return jvp
 
     def _check_bool(self, what: str, option: str, value: object, remedy: str) -> None:
@@ -111,7 +111,7 @@ class FunctionWithRules(Generic[P, R]):
             if jvp is not None:
                 check_function("defjvps", jvp)
 
-        self._given = replace(self._given, jvp=ArgumentRules(self, jvps), jvp_zeros=False)
+        self._user_rules = replace(self._user_rules, jvp=ArgumentRules(self, jvps), jvp_zeros=False)
 
     def defvjp(
         self,
@@ -143,7 +143,7 @@ class FunctionWithRules(Generic[P, R]):
         check_function("defvjp", fwd)
         check_function("defvjp", bwd)
         self._check_bool("defvjp", "symbolic_zeros", symbolic_zeros, _WHAT_VANISHES)
-        self._given = replace(self._given, vjp=(fwd, bwd), vjp_zeros=symbolic_zeros)
+        self._user_rules = replace(self._user_rules, vjp=(fwd, bwd), vjp_zeros=symbolic_zeros)
 
     @overload
     def def_vmap(self, rule: F, /) -> F: ...
@@ -165,7 +165,7 @@ class FunctionWithRules(Generic[P, R]):
         `defjvp` or `defvjp` too.
         """
         if len(args) == 1 and callable(args[0]):
-            self._given = replace(self._given, vmap=(args[0], None))
+            self._user_rules = replace(self._user_rules, vmap=(args[0], None))
             return args[0]
         args = plain_ints(args)
         for size in args:
@@ -182,14 +182,14 @@ class FunctionWithRules(Generic[P, R]):
 
         def register(rule: F) -> F:
             check_function("def_vmap", rule)
-            self._given = replace(self._given, vmap=(rule, tuple(dict.fromkeys(args))))
+            self._user_rules = replace(self._user_rules, vmap=(rule, tuple(dict.fromkeys(args))))
             return rule
 
         return register
 
-    def define(self, rule: GivenRule) -> None:
-        """Define the rule of a further transformation, in place of any that the function has for it."""
-        self._given = self._given.with_further(rule)
+    def define(self, rule: UserTransformRule) -> None:
+        """Define the rule of a transformation outside the core, in place of any that the function has for it."""
+        self._user_rules = self._user_rules.with_transform_rule(rule)
 
     def add_decorator(self, decorator: Decorator) -> None:
         """Require a rule of this decorator by the time of the first call."""
@@ -198,16 +198,16 @@ class FunctionWithRules(Generic[P, R]):
     # ------------------------------------------------------------------------------------------------------- calls
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self._check_given()
+        self._check_decorators()
         if active_trace() is None or not self.rules:
             return self.fun(*args, **kwargs)
-        result: R = TracedCall(self._given, self._positional(args, kwargs)).run()
+        result: R = TracedCall(self._user_rules, self._positional(args, kwargs)).run()
         return result
 
-    def _check_given(self) -> None:
+    def _check_decorators(self) -> None:
         """Check that each decorator has its rule. Raises: ArgumentError, because otherwise the rule would be derived."""
         for decorator in self._decorators:
-            if not decorator.given(self._given):
+            if not decorator.has_rule(self._user_rules):
                 name, has = function_name(self.fun), ", ".join(self.rules) or "nothing"
                 raise ArgumentError(
                     f"{decorator.name} of {name}: it is called before its rule is given; it has rules for {has}",

@@ -149,9 +149,9 @@ class Signature:
         """Return True if this function, which was traced, takes the arguments of a call."""
         types = zip(self.in_types, self.in_avals, call.in_types, strict=True)
         return all([
-            t is given
-            or (given is aval if isinstance(given, Aval) else isinstance(t, NumberType) and t.takes(given))
-            for t, aval, given in types
+            t is taken
+            or (taken is aval if isinstance(taken, Aval) else isinstance(t, NumberType) and t.takes(taken))
+            for t, aval, taken in types
         ])  # fmt: skip
 
     @property

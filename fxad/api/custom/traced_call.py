@@ -29,7 +29,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fxad.api.custom.rule_signature import Signature, traced
-from fxad.api.custom.traced_rules import GivenRules, TracedRule
+from fxad.api.custom.traced_rules import TracedRule, UserRules
 from fxad.core import tree
 from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
@@ -74,9 +74,9 @@ class TracedCall:
     reaches.
     """
 
-    def __init__(self, rules: GivenRules, args: tuple[object, ...]) -> None:
+    def __init__(self, rules: UserRules, args: tuple[object, ...]) -> None:
         self.rules = rules
-        all_arrays = bool(rules.vmap) or any([rule.takes_arrays for rule in rules.further])
+        all_arrays = bool(rules.vmap) or any([rule.takes_arrays for rule in rules.transform_rules])
         self.signature, self.leaves = Signature.of(rules.fun, rules.nondiff_argnums, args, all_arrays)
         self.index = self.lowlink = 0
         self.body: TracedFunction | None = None  # over the operands that a named call of it takes
@@ -315,7 +315,9 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
     jvp = tuple([rule for part in parts for rule in part.jvp])
     vjp = tuple([rule for part in parts if not part.further for rule in part.vjp])
-    if not jvp and not vjp:  # that of a further rule is for a function without another: `GivenRule.gives_derivative`
+    if (
+        not jvp and not vjp
+    ):  # else the derivative that an inverse gives, `UserTransformRule.gives_derivative`, is not taken
         vjp = tuple([rule for part in parts for rule in part.vjp])
     batch = tuple([rule for part in parts for rule in part.batch])
     return Function(body, n, Rules(jvp, vjp, batch, further=tuple([rule for part in parts for rule in part.further])))

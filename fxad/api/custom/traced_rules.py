@@ -1,7 +1,7 @@
 """The rules that users give: traced, and made the records of `call_with_rules`.
 
-`GivenRules` are those of one function. Then one section for each kind of rule: tangents, cotangents, stacks. The rules
-of further transformations are subclasses of `GivenRule`, which stand with these transformations. `rule_signature` has
+`UserRules` are those of one function. Then one section for each kind of rule: tangents, cotangents, stacks. The rules
+of transformations outside the core are subclasses of `UserTransformRule`, which stand with these transformations. `rule_signature` has
 what all kinds are traced with.
 """
 
@@ -68,7 +68,7 @@ class TracedRule:
     finish: Callable[[Jaxpr, Sequence[Jaxpr]], Rules]
 
 
-class GivenRule(ABC):
+class UserTransformRule(ABC):
     """A user's rule for a transformation that is not part of the core. A subclass is a frozen dataclass, which the
     transformation defines beside its public functions.
 
@@ -117,7 +117,7 @@ class GivenRule(ABC):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class GivenRules:
+class UserRules:
     """A function, and the rules that a user gave for it, by transformation."""
 
     fun: Callable[..., object]
@@ -125,25 +125,25 @@ class GivenRules:
     jvp: UserRule | None = None
     vjp: tuple[UserRule, UserRule] | None = None
     vmap: tuple[UserRule, tuple[int, ...] | None] | None = None  # with the axis sizes that it is for; None: any
-    further: tuple[GivenRule, ...] = ()  # one for each transformation
+    transform_rules: tuple[UserTransformRule, ...] = ()  # one for each transformation
     jvp_zeros: bool = False  # the rule gets symbolic zeros
     vjp_zeros: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of "jvp", "vjp", "vmap", and the kinds of further rules."""
+        """Of "jvp", "vjp", "vmap", and the kinds of the other rules."""
         rules = (("jvp", self.jvp), ("vjp", self.vjp), ("vmap", self.vmap))
-        return (*[name for name, rule in rules if rule], *[rule.kind for rule in self.further])
+        return (*[name for name, rule in rules if rule], *[rule.kind for rule in self.transform_rules])
 
     @property
     def have_derivative(self) -> bool:
         """Return True if a rule gives the derivative."""
-        return bool(self.jvp or self.vjp) or any([rule.gives_derivative for rule in self.further])
+        return bool(self.jvp or self.vjp) or any([rule.gives_derivative for rule in self.transform_rules])
 
-    def with_further(self, rule: GivenRule) -> GivenRules:
-        """Return these rules, with one for a further transformation in place of any that it has."""
-        others = [r for r in self.further if r.transformation != rule.transformation]
-        return replace(self, further=tuple(sorted([*others, rule], key=lambda r: r.transformation)))
+    def with_transform_rule(self, rule: UserTransformRule) -> UserRules:
+        """Return these rules, with one for a transformation in place of any that it has."""
+        others = [r for r in self.transform_rules if r.transformation != rule.transformation]
+        return replace(self, transform_rules=tuple(sorted([*others, rule], key=lambda r: r.transformation)))
 
     def check(self, sig: Signature) -> None:
         """Raise ArgumentError for a rule that cannot be called with its arguments."""
@@ -160,7 +160,7 @@ class GivenRules:
             check_takes("defvjp", sig, self.vjp[1], [*nondiff, "residuals", "cotangents"])
         if self.vmap:
             check_takes("def_vmap", sig, self.vmap[0], ["axis_size", "in_batched", *sig.names])
-        for rule in self.further:
+        for rule in self.transform_rules:
             rule.check(sig)
 
     def traced(self, sig: Signature, perturbed_sets: Callable[[], Sequence[Flags]]) -> Iterator[TracedRule]:
@@ -187,8 +187,8 @@ class GivenRules:
                     yield _or_refused(sig, perturbed, refused, cotangent_rule, rule, perturbed, zeros, of_results)
         if self.vmap:
             yield from stacked_rules(sig, *self.vmap)
-        for given in self.further:
-            yield _or_refused(sig, (False,) * len(every), given.refused, given.trace)
+        for other in self.transform_rules:
+            yield _or_refused(sig, (False,) * len(every), other.refused, other.trace)
 
 
 def _or_refused(
@@ -239,9 +239,9 @@ def tangent_rule(sig: Signature, rule: UserRule, perturbed: Flags) -> TracedRule
     dots = ExpectedResults("as tangent of", select_by_flags(sig.out_paths, has_tangent), inexact(sig.out_avals))
     body = traced_rule(what, rule, flat, (*sig.in_types, *select_by_flags(sig.in_avals, perturbed)), results, dots)
 
-    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+    def finish(function: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, push = split_tangents(programs[0], len(sig.out_avals), sum(perturbed), what)
-        return Rules(jvp=(Derivative(sig.marks(whole, perturbed), forward, push),))
+        return Rules(jvp=(Derivative(sig.marks(function, perturbed), forward, push),))
 
     return TracedRule((body,), finish)
 
@@ -318,8 +318,8 @@ def cotangent_rule(
     res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
     n_res = len(res_avals)
 
-    given = (True,) * len(sig.out_avals) if of_results is None else of_results
-    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, given, strict=True)])
+    about = (True,) * len(sig.out_avals) if of_results is None else of_results
+    has_cotangent = tuple([a.inexact and m for a, m in zip(sig.out_avals, about, strict=True)])
     ct_avals = select_by_flags(sig.out_avals, has_cotangent)
 
     def flat_backward(*leaves: object) -> object:
@@ -338,14 +338,14 @@ def cotangent_rule(
         bwd_name, bwd, flat_backward, backward_ins, ExpectedResults("as cotangent of", paths, avals)
     )
 
-    def finish(whole: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
+    def finish(function: Jaxpr, programs: Sequence[Jaxpr]) -> Rules:
         forward, backward = programs
-        n = len(whole.ins) - len(sig.in_avals)
+        n = len(function.ins) - len(sig.in_avals)
         # values that `bwd` closes over are residuals too
         forward = forward.with_outs((*forward.outs, *forward.ins[:n]))
         order = (*range(n + n_res, len(backward.ins)), *range(n, n + n_res), *range(n))  # cotangents, then residuals
         maps = cotangent_maps(reorder_operands(backward, order), len(ct_avals), bwd_name)
-        return Rules(vjp=(Derivative(sig.marks(whole, perturbed), forward, *maps, of_results),))
+        return Rules(vjp=(Derivative(sig.marks(function, perturbed), forward, *maps, of_results),))
 
     return TracedRule((forward_body, backward_body), finish)
 
@@ -378,11 +378,11 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     """Return the leaves of a tuple with a cotangent for each argument. Raises: TreeError, DTypeError."""
     parts = sig.in_tree.children()
     if isinstance(bars, tuple | list):
-        given = list(bars)
+        without_numbers = list(bars)
         for at, (k, bar) in enumerate(zip(sig.positions, bars, strict=False)):
             if k in sig.known_numbers:
-                given[at] = sig.known_numbers[k].without_cotangents(what, sig.names[k], bar)
-        bars = given if isinstance(bars, list) else tuple(given)
+                without_numbers[at] = sig.known_numbers[k].without_cotangents(what, sig.names[k], bar)
+        bars = without_numbers if isinstance(bars, list) else tuple(without_numbers)
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(
             f"{what} returns {tree.shape_text(tree.structure(bars))}, {sig.name} has "
