@@ -11,15 +11,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Sequence
 from typing import Protocol, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotMaskedError
 from fxad.ir import Atom, Atoms, Avals, Primitive
-from fxad.primitives.families import of_family
 from fxad.transforms.mask.context import MaskCtx
+from fxad.transforms.rule_tables import RuleTable
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -56,22 +55,20 @@ class HasMask(Primitive):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class MaskTable:
-    """An immutable table of rules; two tables are different values."""
+class MaskTable(RuleTable[MaskRow]):
+    """A table of mask rules."""
 
-    rows: Mapping[type[Primitive], MaskRow] = field(repr=False)
+    __slots__ = ()
 
-    def of(self, prim: Primitive) -> MaskRow | None:
-        """Return the rule of a primitive: its row, what it states itself, or the row of its family."""
-        rule = self.rows.get(type(prim))
-        if rule is None and isinstance(prim, HasMask):
-            return row(type(prim), _own, "own")
-        return rule or of_family(self.rows, type(prim))
+    def stated_by(self, prim: Primitive) -> MaskRow | None:
+        """Return the rule of a `HasMask`."""
+        if not isinstance(prim, HasMask):
+            return None
 
+        def write(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+            return prim.mask(ctx, args, ins, outs)
 
-def _own(ctx: MaskCtx, prim: HasMask, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    return prim.mask(ctx, args, ins, outs)
+        return row(type(prim), write, "own")
 
 
 def row(kind: type[P], write: Write[P], summary: str, *, clears_operands: bool = True) -> MaskRow:

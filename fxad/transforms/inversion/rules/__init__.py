@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad.ir import Primitive
-from fxad.primitives.families import of_family
 from fxad.primitives.manifest import ALL
 from fxad.transforms.inversion.rules.arithmetic import ARITHMETIC
 from fxad.transforms.inversion.rules.contract import InverseTable
@@ -20,7 +19,8 @@ from fxad.transforms.inversion.rules.refused import REFUSED, WHY_NOT
 from fxad.transforms.inversion.rules.structure import STRUCTURE
 from fxad.transforms.inversion.rules.systems import SYSTEMS
 
-_ALL: Final = (
+# A primitive that is not in the manifest has the rule of its family, too: `InverseTable.of`.
+INVERSE_RULES: Final = InverseTable.of_rows((
     *ARITHMETIC,
     *ELEMENTARY,
     *CONVERSION,
@@ -30,17 +30,11 @@ _ALL: Final = (
     *SYSTEMS,
     *CONTROL,
     *REFUSED,
-)
-
-_BY_FAMILY: Final = MappingProxyType({rule.kind: rule for rule in _ALL})
-_BY_KIND: Final = MappingProxyType({kind: rule for kind in ALL if (rule := of_family(_BY_FAMILY, kind)) is not None})
-
-# A primitive that is not in the manifest has the rule of its family, too: `InverseTable.of`.
-INVERSE_RULES: Final = InverseTable(MappingProxyType({**_BY_FAMILY, **_BY_KIND}))
+))  # fmt: skip
 
 # the primitives without an inverse, and the reasons
 REASONS: Final[Mapping[type[Primitive], str]] = MappingProxyType(
-    {kind: WHY_NOT[rule.kind] for kind, rule in _BY_KIND.items() if rule.kind in WHY_NOT}
+    {kind: WHY_NOT[rule.kind] for kind in ALL if (rule := INVERSE_RULES.rows.get(kind)) and rule.kind in WHY_NOT}
 )
 
 __all__ = ["INVERSE_RULES", "REASONS"]

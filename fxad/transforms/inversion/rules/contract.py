@@ -7,15 +7,15 @@ of an equation are known and some operands are not. The known operands come from
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Final, Protocol, TypeAlias, TypeVar, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import NotInvertibleError
 from fxad.ir import Atom, Atoms, Emit, Eqn, Flags, Hole, Jaxpr, NDArray, Primitive, source_text
-from fxad.primitives.families import of_family
 from fxad.transforms.locate import EqnOrigin, describe
+from fxad.transforms.rule_tables import RuleTable
 
 P = TypeVar("P", bound=Primitive)
 Q = TypeVar("Q", bound=Primitive, contravariant=True)
@@ -327,28 +327,21 @@ class HasInverse(Primitive):
         return None
 
 
-def own_row(kind: type[HasInverse]) -> InverseRow:
-    """Return the rule of a class from outside fxad."""
-
-    def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
-        return prim.solve(ctx, args, outs)
-
-    def log_det(ctx: InverseCtx, prim: HasInverse, args: Atoms, unknown: Flags, outs: Outs) -> Atom | None:
-        return prim.log_det(ctx, args, unknown, outs)
-
-    return row(kind, solve, log_det)
-
-
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class InverseTable:
-    """An immutable table of rules; two tables are different values."""
+class InverseTable(RuleTable[InverseRow]):
+    """A table of inverse rules."""
 
-    rows: Mapping[type[Primitive], InverseRow] = field(repr=False)
+    __slots__ = ()
 
-    def of(self, prim: Primitive) -> InverseRow | None:
-        """Return the rule of a primitive: its row, the rule that its class defines, or the row of its family."""
-        rule = self.rows.get(type(prim))
-        if rule is None and isinstance(prim, HasInverse):
-            return own_row(type(prim))
-        return rule or of_family(self.rows, type(prim))
+    def stated_by(self, prim: Primitive) -> InverseRow | None:
+        """Return the rule of a `HasInverse`."""
+        if not isinstance(prim, HasInverse):
+            return None
+
+        def solve(ctx: InverseCtx, prim: HasInverse, args: Args, outs: Outs) -> Solved | Refused:
+            return prim.solve(ctx, args, outs)
+
+        def log_det(ctx: InverseCtx, prim: HasInverse, args: Atoms, unknown: Flags, outs: Outs) -> Atom | None:
+            return prim.log_det(ctx, args, unknown, outs)
+
+        return row(type(prim), solve, log_det)

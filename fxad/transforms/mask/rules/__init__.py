@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Final
 
-from fxad.primitives.families import of_family
-from fxad.primitives.manifest import ALL
 from fxad.transforms.mask.contract import MaskTable
 from fxad.transforms.mask.rules.collectives import COLLECTIVE
 from fxad.transforms.mask.rules.control import CONTROL
@@ -21,7 +18,8 @@ from fxad.transforms.mask.rules.sorting import SORTING
 from fxad.transforms.mask.rules.structure import STRUCTURE
 from fxad.transforms.mask.rules.windows import WINDOWS
 
-_ALL: Final = (
+# A primitive that is not in the manifest has the rule of its family, too: `MaskTable.of`.
+MASK_RULES: Final = MaskTable.of_rows((
     *LANEWISE,
     *REDUCTIONS,
     *PRODUCTS,
@@ -34,12 +32,6 @@ _ALL: Final = (
     *CONTROL,
     *COLLECTIVE,
     *REFUSED,
-)
-
-_BY_FAMILY: Final = MappingProxyType({rule.kind: rule for rule in _ALL})
-_BY_KIND: Final = MappingProxyType({kind: rule for kind in ALL if (rule := of_family(_BY_FAMILY, kind)) is not None})
-
-# A primitive that is not in the manifest has the rule of its family, too: `MaskTable.of`.
-MASK_RULES: Final = MaskTable(MappingProxyType({**_BY_FAMILY, **_BY_KIND}))
+))  # fmt: skip
 
 __all__ = ["MASK_RULES"]
