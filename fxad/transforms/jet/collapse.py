@@ -118,12 +118,12 @@ class _OneSlice:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Whole:
-    """A value as it is."""
+class _Unsummed:
+    """A value as it is, not as a sum."""
 
 
-_WHOLE: Final = _Whole()
-_Form: TypeAlias = _SumOverAxis | _Whole  # in which a value is used
+_UNSUMMED: Final = _Unsummed()
+_Form: TypeAlias = _SumOverAxis | _Unsummed  # in which a value is used
 
 
 @final
@@ -133,7 +133,7 @@ class _Moved:
     is a multiple of the result. Without `prim`, the sum is that of the only operand which is summed."""
 
     prim: Primitive | None
-    operands: tuple[_SumOverAxis | _OneSlice | _Whole, ...]
+    operands: tuple[_SumOverAxis | _OneSlice | _Unsummed, ...]
     copies: int | None = None
 
 
@@ -163,7 +163,7 @@ class _SummingEquation:
 
         Example: xs: f32[T, n, m] is sliced along axis 0. A sum of xs over axis 2 is one of each slice over axis 1.
         """
-        if isinstance(form, _Whole):
+        if isinstance(form, _Unsummed):
             return form
         axis = form.axis - (isinstance(role, Sliced) and role.axis < form.axis)
         own = self.own_weights(k)
@@ -174,14 +174,14 @@ class _SummingEquation:
     def outside(self, k: int, form: _Form, role: Role) -> _Form:
         """Return the form at the equation of an operand that has this form in body k: the inverse of `inside`. An
         operand is needed as it is if the weights of its sum are computed in the body."""
-        if isinstance(form, _Whole):
+        if isinstance(form, _Unsummed):
             return form
         axis = form.axis + (isinstance(role, Sliced) and role.axis <= form.axis)
         own = self.own_weights(k)
         if form.weights is None:
             return replace(form, axis=axis)
         if form.weights not in own:
-            return _WHOLE
+            return _UNSUMMED
         return replace(form, axis=axis, weights=self.weights[own.index(form.weights)])
 
     def own_weights(self, k: int) -> tuple[Atom, ...]:
@@ -209,7 +209,7 @@ class _Collapse:
         self.summing: dict[Atom, _SummingEquation] = {}  # by first result
 
     def run(self) -> Jaxpr:
-        self.demand((_WHOLE,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
+        self.demand((_UNSUMMED,) * len(self.jaxpr.outs), (True,) * len(self.jaxpr.outs))
         if not self.moved_axis:
             return self.jaxpr
         b = Builder.like(self.jaxpr)
@@ -228,7 +228,7 @@ class _Collapse:
         if isinstance(a, Var):
             self.wants.setdefault(a, set()).add(form)
         if isinstance(form, _SumOverAxis) and form.weights is not None:
-            self._want(form.weights, _WHOLE)
+            self._want(form.weights, _UNSUMMED)
 
     # ------------------------------------------------------------------------------------------- backward: what moves
 
@@ -239,9 +239,9 @@ class _Collapse:
         if (summing := self._move_inside(eqn, wanted, decided=True)) is not None:
             self.summing[eqn.outs[0]] = summing
             for k, a in enumerate(eqn.ins):
-                self._want(a, summing.operands.get(k, _WHOLE))
+                self._want(a, summing.operands.get(k, _UNSUMMED))
             for weights in summing.weights:
-                self._want(weights, _WHOLE)
+                self._want(weights, _UNSUMMED)
             return
         if len(eqn.outs) == 1 and not eqn.prim.effects:
             if not wanted[0]:
@@ -256,7 +256,7 @@ class _Collapse:
             self._want(eqn.ins[0], _SumOverAxis(axis))
             return
         for a in eqn.ins:
-            self._want(a, _WHOLE)
+            self._want(a, _UNSUMMED)
 
     def _want_operands(self, eqn: Eqn, moved: _Moved) -> None:
         for a, form in zip(eqn.ins, moved.operands, strict=True):
@@ -273,7 +273,7 @@ class _Collapse:
             assert to is not None
             (a,) = eqn.ins
             if to.axes[0] is None:
-                self._want(a, _WHOLE)
+                self._want(a, _UNSUMMED)
                 return
             axis = to.axes[0]
 
@@ -376,23 +376,23 @@ class _Collapse:
         if not any([a is not None for a in to.axes]):
             if not isinstance(eqn.outs[0].aval.shape[form.axis], int):
                 return None
-            return _Moved(to.prim, (_WHOLE,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
+            return _Moved(to.prim, (_UNSUMMED,) * len(eqn.ins), eqn.outs[0].aval.shape[form.axis])
         fixed = [at is None or is_constant(self.defs, a, at) for a, at in zip(eqn.ins, to.axes, strict=True)]
         if prim == MUL and form.weights is None and eqn.ins[0] is not eqn.ins[1] and not any(fixed):
             for k in (1, 0):
                 weights = weights_along(self.defs, eqn.ins[k], form.axis)
                 if weights is not None:
                     weighted = _SumOverAxis(form.axis, weights)
-                    return _Moved(None, (weighted, _WHOLE) if k else (_WHOLE, weighted))
+                    return _Moved(None, (weighted, _UNSUMMED) if k else (_UNSUMMED, weighted))
         summed = _summed_operands(eqn, prim, to.axes, fixed)
         if summed is not None:
             operands = [
-                _WHOLE if at is None else replace(form, axis=at) if c else _OneSlice(at)
+                _UNSUMMED if at is None else replace(form, axis=at) if c else _OneSlice(at)
                 for c, at in zip(summed, to.axes, strict=True)
             ]
             return _Moved(to.prim, tuple(operands))
         if isinstance(prim, DotGeneral) and form.axis < len(prim.lhs_batch) and form.weights is None:
-            return _Moved(_with_contracted_batch(prim, form.axis), (_WHOLE, _WHOLE))
+            return _Moved(_with_contracted_batch(prim, form.axis), (_UNSUMMED, _UNSUMMED))
         return None
 
     def _move_into_columns(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
@@ -419,7 +419,7 @@ class _Collapse:
         """Return an equation after the sum over a part of an axis of its result."""
         prim = eqn.prim
         if isinstance(prim, LinearSystem) and form.axis == _column_axis(eqn):
-            return _Moved(prim, (*[_WHOLE] * (len(eqn.ins) - 1), form))
+            return _Moved(prim, (*[_UNSUMMED] * (len(eqn.ins) - 1), form))
         if not isinstance(prim, Reshape) or eqn.ins[0].aval.symbolic:
             return None
         assert form.around is not None
@@ -473,7 +473,7 @@ def _summing_equation(
     for k, body in bodies.items():
         places = layout.result_indices(k)
         forms = [
-            _WHOLE if q is None else summing.inside(k, sums.get(q, _WHOLE), layout.result_roles[q]) for q in places
+            _UNSUMMED if q is None else summing.inside(k, sums.get(q, _UNSUMMED), layout.result_roles[q]) for q in places
         ]
         body.demand(forms, [q not in unused for q in places])
         for p, v in zip(layout.operand_indices(k), body.jaxpr.ins, strict=False):
@@ -539,7 +539,7 @@ class _Emission:
         layout = eqn.prim.layout
         args: list[Atom] = []
         for g in range(len(layout.operands)):
-            args += [self._in_form(eqn.ins[p], summing.operands.get(p, _WHOLE)) for p in layout.operands_of(g)]
+            args += [self._in_form(eqn.ins[p], summing.operands.get(p, _UNSUMMED)) for p in layout.operands_of(g)]
             if g == summing.group:
                 args += map(self._value, summing.weights)
         bodies = [_body_of_sums(layout, k, summing) for k in summing.bodies]
@@ -645,8 +645,8 @@ def _body_of_sums(layout: Layout, k: int, summing: _SummingEquation) -> Jaxpr:
     operands = iter(body.jaxpr.ins)
     for g in layout.bodies[k].operands:
         for p, v in zip(layout.operands_of(g), operands, strict=False):
-            form = summing.inside(k, summing.operands.get(p, _WHOLE), layout.operand_roles[p])
-            if isinstance(form, _Whole):
+            form = summing.inside(k, summing.operands.get(p, _UNSUMMED), layout.operand_roles[p])
+            if isinstance(form, _Unsummed):
                 emission.env[v] = b.input(v.aval)
             else:
                 emission.sums[v, form] = b.input(Aval(form.shape(v.aval.shape), v.aval.dtype))
