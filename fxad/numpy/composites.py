@@ -64,9 +64,9 @@ def _call(
     try:
         program = _programs.get(key)
     except TypeError:  # a list, a dict
-        raise _not_static(fn, _in_order(operands, static, places)) from None
+        raise _not_static(fn, _all_arguments(operands, static, places)) from None
     if program is None:
-        _check_arrays(fn, _in_order(operands, static, places))
+        _check_arrays(fn, _all_arguments(operands, static, places))
         program = _trace_composite(fn, avals, static, places)
         _programs.put(key, program)
     if TracedNumber in map(type, operands):
@@ -79,7 +79,7 @@ def _call(
     return binder().paste(fn.__name__.lstrip("_"), program, tuple(operands))
 
 
-def _in_order(
+def _all_arguments(
     operands: Iterable[object], static: Iterable[object], places: tuple[bool, ...] | None
 ) -> tuple[object, ...]:
     """Return the arguments of a composite."""
@@ -130,7 +130,7 @@ def _trace_composite(
     places: tuple[bool, ...] | None,
 ) -> Jaxpr:
     def applied(arrays: list[Array]) -> list[Array]:
-        out = fn(*_in_order(arrays, static, places))
+        out = fn(*_all_arguments(arrays, static, places))
         return cast("list[Array]", list(out) if isinstance(out, tuple | list) else [out])
 
     name = fn.__name__.lstrip("_")

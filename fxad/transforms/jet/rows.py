@@ -53,7 +53,7 @@ class Emitter(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class SeriesRow:
-    """`series(emitter, k, operands, known)` is coefficient k of the result; `known` are the coefficients before it.
+    """`series(emitter, k, operands, lower)` is coefficient k of the result; `lower` are the coefficients before it.
     `applies` says for which equations with which varying operands the row is, `least` from which order on it pays."""
 
     series: Callable[[Emitter, Primitive, int, Sequence[CoefficientOf], Sequence[Atom | None]], Atom | None]
@@ -71,7 +71,7 @@ def _product(e: Emitter, a: Atom | None, b: Atom | None) -> Atom | None:
     return None if a is None or b is None else e.emit(MUL, a, b)[0]
 
 
-def _less(e: Emitter, a: Atom | None, b: Atom | None) -> Atom | None:
+def _difference(e: Emitter, a: Atom | None, b: Atom | None) -> Atom | None:
     """Return a - b; None is zero."""
     if b is None:
         return a
@@ -90,11 +90,11 @@ def _squared(e: Emitter, values: Sequence[Atom | None], k: int, start: int = 0) 
 
 
 def _quotient(
-    e: Emitter, _: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
+    e: Emitter, _: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
 ) -> Atom | None:
     x, y = operands
     first = _present(y(0))
-    numerator = _less(e, x(k), _sum(e, [_product(e, y(j), known[k - j]) for j in range(1, k + 1)]))
+    numerator = _difference(e, x(k), _sum(e, [_product(e, y(j), lower[k - j]) for j in range(1, k + 1)]))
     return None if numerator is None else e.emit(DIV, numerator, first)[0]
 
 
@@ -107,26 +107,26 @@ def _square(
 
 
 def _root(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
+    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
     first = _present(x(0))
     if k == 0:
         return e.emit(prim, first)[0]
-    numerator = _less(e, x(k), _squared(e, known, k, 1))
-    return None if numerator is None else e.emit(DIV, numerator, e.scaled(_present(known[0]), 2))[0]
+    numerator = _difference(e, x(k), _squared(e, lower, k, 1))
+    return None if numerator is None else e.emit(DIV, numerator, e.scaled(_present(lower[0]), 2))[0]
 
 
 def _tanh(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
+    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
     first = _present(x(0))
-    return _sigmoid(e, k, x, e.emit(SECH2, first)[0], known) if k else e.emit(prim, first)[0]
+    return _sigmoid(e, k, x, e.emit(SECH2, first)[0], lower) if k else e.emit(prim, first)[0]
 
 
 def _logistic(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], known: Sequence[Atom | None]
+    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
 ) -> Atom | None:
     (x,) = operands
     first = _present(x(0))
@@ -136,14 +136,14 @@ def _logistic(
     slope, centre = [
         e.emit(MUL, e.emit(of, half)[0], literal_like(factor, first))[0] for of, factor in ((SECH2, 0.25), (TANH, 0.5))
     ]
-    return _sigmoid(e, k, x, slope, [centre, *known[1:]])
+    return _sigmoid(e, k, x, slope, [centre, *lower[1:]])
 
 
 def _sigmoid(e: Emitter, k: int, x: CoefficientOf, slope: Atom, y: Sequence[Atom | None]) -> Atom | None:
     """Return coefficient k of y where y' = (c - y^2) x' for some constant c, and `slope` is c - y^2 at t = 0."""
     rates = [_scaled(e, x(j), j) for j in range(1, k + 1)]
     others = _sum(e, [_product(e, rates[j - 1], _squared(e, y, k - j)) for j in range(1, k)])
-    total = _less(e, _product(e, rates[k - 1], slope), others)
+    total = _difference(e, _product(e, rates[k - 1], slope), others)
     return None if total is None else e.divided(total, k)
 
 
