@@ -7,7 +7,7 @@ from typing import Final, final
 
 import numpy as np
 
-from fxad.api.lift import bind_known_arguments, bind_static_arguments, check_function
+from fxad.api.lift import bind_passed_arguments, bind_static_arguments, check_function
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -110,7 +110,7 @@ def explain_nan(f: Callable[..., object], /, *args: object, **kwargs: object) ->
     else:
         statics = static_arguments(f"explain_nan of {function_name(f)}", f)
         g, args, kwargs = bind_static_arguments("explain_nan", f, statics, args, kwargs)
-        g, args, kwargs = bind_known_arguments(g, args, kwargs, ())
+        g, args, kwargs = bind_passed_arguments(g, args, kwargs, ())
         program = trace_for_call(g, args, kwargs)
     jaxpr, operands = numpy_operands(program, args, kwargs)
 

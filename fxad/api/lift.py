@@ -9,7 +9,7 @@ those below it:
 | `trace_at_values` | a function, the arguments of a call | its program, with operands for leaves that have tangents | `jvp`, `vjp`, `linearize`, `jet`: all that take a point |
 | `trace_for_transform` | a function, the arguments of a call | its program, with operands for all leaves | the two above, `sparse_jacobian`, `equal` |
 | `before_differentiation` | a program | the program, after the passes that run before | the one above, and all that take a program |
-| `bind_known_arguments` | a function, arguments | a function of those whose values are not known | `lift`, `trace_at_values` |
+| `bind_passed_arguments` | a function, arguments | a function of those that are not passed through | `lift`, `trace_at_values` |
 | `bind_static_arguments` | a function, arguments | a function of those that are not static | `lift`, `trace_at_values`, `vmap`, `inverse` |
 
 `tracing.program.trace_for_call` is below them: a plain trace, without passes.
@@ -29,7 +29,7 @@ from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys
 from fxad.passes import BEFORE_DIFFERENTIATION, run_passes
 from fxad.tracing import context
-from fxad.tracing.known_arguments import has_tangent, is_known, is_known_or_of_numpy, with_known_leaves
+from fxad.tracing.pass_through import has_tangent, may_pass_through, passes_through, with_passed_leaves
 from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import (
     Argnames,
@@ -68,7 +68,7 @@ def lift(
     @wraps(f, updated=())
     def transformed(*args: object, **kwargs: object) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
-        g, args, kwargs = bind_known_arguments(g, args, kwargs, argnums)
+        g, args, kwargs = bind_passed_arguments(g, args, kwargs, argnums)
         program = trace_for_transform(g, args, kwargs, orders) if orders else trace_for_call(g, args, kwargs)
         return transform(program)(*args, **kwargs)
 
@@ -101,15 +101,15 @@ def bind_static_arguments(
     return f, args, kwargs
 
 
-# ------------------------------------------------------------------------------------------------- known arguments
+# ------------------------------------------------------------------------------------------ passed-through arguments
 
 
-def bind_known_arguments(
+def bind_passed_arguments(
     f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None
 ) -> FunctionCall:
-    """Return `with_known_leaves` for the arguments by which a function is not differentiated. None: it is not
+    """Return `with_passed_leaves` for the arguments by which a function is not differentiated. None: it is not
     differentiated at all, and arrays and scalars of NumPy are arguments of its program."""
-    n, is_passed = len(args), is_known if argnums is None else is_known_or_of_numpy
+    n, is_passed = len(args), passes_through if argnums is None else may_pass_through
     differentiated = set() if argnums is None else {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
     if not any([is_passed(x) for x in tree.leaves((others, kwargs))]):
@@ -117,8 +117,8 @@ def bind_known_arguments(
     leaves, structure = tree.flatten((args, kwargs))
     argument_of_leaf = [k for k, a in enumerate(args) for _ in tree.leaves(a)]
     argument_of_leaf += [n] * (len(leaves) - len(argument_of_leaf))  # of keyword arguments
-    known = [k not in differentiated and is_passed(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
-    return with_known_leaves(f, leaves, structure, known)
+    passed = [k not in differentiated and is_passed(x) for k, x in zip(argument_of_leaf, leaves, strict=True)]
+    return with_passed_leaves(f, leaves, structure, passed)
 
 
 def trace_at_values(
@@ -133,16 +133,16 @@ def trace_at_values(
     """Return `trace_for_transform` of a function at the arguments that have tangents, and these arguments; None stands
     for the others. The function is differentiated by the arguments `argnums` (None: by all).
 
-    Known are keyword arguments, positional ones that are not in `argnums`, and leaves without a tangent: integers,
-    bools and everything that is not an array.
+    Passed through are keyword arguments, positional ones that are not in `argnums`, and leaves without a tangent:
+    integers, bools and everything that is not an array.
     """
     g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
     if argnums is not None:
-        g, args, kwargs = bind_known_arguments(g, args, kwargs, argnums)
+        g, args, kwargs = bind_passed_arguments(g, args, kwargs, argnums)
     leaves, structure = tree.flatten((args, kwargs))
     n = len(leaves) - len(tree.leaves(kwargs))
-    known = [is_known_or_of_numpy(x) and (k >= n or not has_tangent(x)) for k, x in enumerate(leaves)]
-    g, args, kwargs = with_known_leaves(g, leaves, structure, known)
+    passed = [may_pass_through(x) and (k >= n or not has_tangent(x)) for k, x in enumerate(leaves)]
+    g, args, kwargs = with_passed_leaves(g, leaves, structure, passed)
     return trace_for_transform(g, args, kwargs, orders), args, kwargs
 
 

@@ -17,7 +17,7 @@ from fxad.core.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.operations.number_types import CallType, NumberType
 from fxad.tracing.context import MappedAxis, mapped_over
-from fxad.tracing.known_arguments import is_known_or_of_numpy, with_known_leaves
+from fxad.tracing.pass_through import may_pass_through, with_passed_leaves
 from fxad.tracing.program import Program, argument_path, count_text, function_name
 from fxad.tracing.static_args import StaticArguments
 from fxad.tracing.trace import parameter_names, trace_tree, types_of
@@ -143,11 +143,11 @@ def mapped_arguments(
     g, args, kwargs = bind_static_arguments(op, f, statics, args, kwargs)
     leaves, in_tree = tree.flatten((args, kwargs))
     axes = _flatten_axes(in_axes, in_tree, f"{what}: in_axes")
-    known = [d is None and is_known_or_of_numpy(x) for d, x in zip(axes, leaves, strict=True)]
-    if any(known):
-        g, args, kwargs = with_known_leaves(g, leaves, in_tree, known)
+    passed = [d is None and may_pass_through(x) for d, x in zip(axes, leaves, strict=True)]
+    if any(passed):
+        g, args, kwargs = with_passed_leaves(g, leaves, in_tree, passed)
         leaves, in_tree = tree.flatten((args, kwargs))
-        axes = [d for d, fixed in zip(axes, known, strict=True) if not fixed]
+        axes = [d for d, fixed in zip(axes, passed, strict=True) if not fixed]
     avals = types_of(what, f, leaves, in_tree)
     paths = [argument_path(a, names) for a in in_tree.accessors()]
     dims = [_normalize_axis(d, a.ndim, f"{what}: argument {p}") for d, a, p in zip(axes, avals, paths, strict=True)]

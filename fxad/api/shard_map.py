@@ -28,7 +28,7 @@ from fxad.tracing.context import (
     mapped_over,
     new_axis,
 )
-from fxad.tracing.known_arguments import is_known, with_known_leaves
+from fxad.tracing.pass_through import passes_through, with_passed_leaves
 from fxad.tracing.program import Program, argument_path, function_name
 from fxad.tracing.trace import parameter_names, trace_tree, types_of
 from fxad.transforms.vmap import vmap_named
@@ -123,13 +123,13 @@ def shard_map(
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         leaves, in_tree = tree.flatten((args, kwargs))
         specs = _argument_specs(in_specs, in_tree, f"{what}: in_specs")
-        known = [not any(s.names) and is_known(x) for s, x in zip(specs, leaves, strict=True)]
+        passed = [not any(s.names) and passes_through(x) for s, x in zip(specs, leaves, strict=True)]
         g: Callable[..., object] = f
-        if any(known):
-            g, args, kwargs = with_known_leaves(f, leaves, in_tree, known)
+        if any(passed):
+            g, args, kwargs = with_passed_leaves(f, leaves, in_tree, passed)
             leaves, in_tree = tree.flatten((args, kwargs))
-            specs = [s for s, fixed in zip(specs, known, strict=True) if not fixed]
-        # A number that a spec splits is refused as an array without axes. Other numbers are known.
+            specs = [s for s, fixed in zip(specs, passed, strict=True) if not fixed]
+        # A number that a spec splits is refused as an array without axes. Other numbers pass through.
         avals = [t.aval if isinstance(t, NumberType) else t for t in types_of(what, f, leaves, in_tree)]
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         parts = [

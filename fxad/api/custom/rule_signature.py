@@ -38,25 +38,25 @@ _NO_RESULTS: Final = tree.structure(())
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class KnownNumbers:
+class PassedNumbers:
     """The ints and bools among the leaves of an argument, which have no tangents. `structure` is that of the argument,
     `rest` the argument with None in place of them. `values` has them, and None for the other leaves."""
 
     structure: Structure
-    known: tuple[bool, ...]
+    passed: tuple[bool, ...]
     values: tuple[object, ...]
     rest: object
 
     @staticmethod
-    def of(argument: object) -> KnownNumbers | None:
+    def of(argument: object) -> PassedNumbers | None:
         """Those of an argument; None if there are none."""
         leaves, structure = tree.flatten(argument)
-        known = tuple([is_number(x) and number_kind(x) < NumberKind.FLOATING for x in leaves])
-        if not any(known):
+        passed = tuple([is_number(x) and number_kind(x) < NumberKind.FLOATING for x in leaves])
+        if not any(passed):
             return None
-        values = tuple([x if fixed else None for x, fixed in zip(leaves, known, strict=True)])
-        rest = tree.unflatten(structure, [None if fixed else x for x, fixed in zip(leaves, known, strict=True)])
-        return KnownNumbers(structure, known, values, rest)
+        values = tuple([x if fixed else None for x, fixed in zip(leaves, passed, strict=True)])
+        rest = tree.unflatten(structure, [None if fixed else x for x, fixed in zip(leaves, passed, strict=True)])
+        return PassedNumbers(structure, passed, values, rest)
 
     def without_cotangents(self, what: str, name: str, bar: object) -> object:
         """Return a cotangent of the argument with None for the numbers. Raises: DTypeError for a cotangent of one of
@@ -64,17 +64,17 @@ class KnownNumbers:
         leaves = tree.flatten_up_to(self.structure, bar)
         if leaves is None:
             return bar
-        for k, (x, fixed, value) in enumerate(zip(leaves, self.known, self.values, strict=True)):
+        for k, (x, fixed, value) in enumerate(zip(leaves, self.passed, self.values, strict=True)):
             if fixed and not is_absent_direction(x, aval_of(value)):
                 path = tree.paths(self.structure, name)[k]
                 raise DTypeError(
                     f"{what} returns a cotangent of {path}, which is {aval_of(value)} and has none",
                     remedy="return None for it; an array of float0, or of zeros, is taken too",
                 )
-        given = zip(leaves, self.known, strict=True)
+        given = zip(leaves, self.passed, strict=True)
         return tree.unflatten(self.structure, [None if fixed else x for x, fixed in given])
 
-    def same(self, other: KnownNumbers) -> bool:
+    def same(self, other: PassedNumbers) -> bool:
         """Return True for equal numbers at the same places. Traced numbers are equal if they are one object."""
         pairs = zip(self.values, other.values, strict=False)
         return self.structure == other.structure and all([
@@ -86,7 +86,7 @@ class KnownNumbers:
         others = tree.flatten_up_to(self.structure, rest) or ()
         return tree.unflatten(
             self.structure,
-            [v if fixed else x for fixed, v, x in zip(self.known, self.values, others, strict=True)],
+            [v if fixed else x for fixed, v, x in zip(self.passed, self.values, others, strict=True)],
         )
 
 
@@ -97,7 +97,7 @@ class Signature:
     leaves for messages.
 
     `in_types` are the types of the arguments. When the function is traced, `in_avals` are those of the operands, which a
-    number has too. `known_numbers` are the ints and bools of an argument, by position: the function and its rules get
+    number has too. `passed_numbers` are the ints and bools of an argument, by position: the function and its rules get
     them as they are, and `in_tree` has None in place of them. `names` are those of all arguments. `nondiff` are the
     values of those in `nondiff_argnums`, by position. Rules are about the others: `in_tree` is the tree of their tuple.
     """
@@ -109,7 +109,7 @@ class Signature:
     in_types: tuple[Aval | NumberType, ...]
     in_avals: tuple[Aval, ...]
     in_paths: tuple[str, ...]
-    known_numbers: Mapping[int, KnownNumbers]
+    passed_numbers: Mapping[int, PassedNumbers]
     out_tree: Structure = _NO_RESULTS
     out_avals: tuple[Aval, ...] = ()
 
@@ -127,7 +127,7 @@ class Signature:
             )
         names = tuple([positional_name(names, k) for k in range(n)])
         positions = [k for k in range(n) if k not in nondiff_argnums]
-        numbers = {} if all_arrays else {k: known for k in positions if (known := KnownNumbers.of(args[k]))}
+        numbers = {} if all_arrays else {k: passed for k in positions if (passed := PassedNumbers.of(args[k]))}
         leaves, in_tree = tree.flatten(tuple([numbers[k].rest if k in numbers else args[k] for k in positions]))
         accessors = tree.call_structure(in_tree).accessors()
         paths = tuple([argument_path(a, [names[k] for k in positions]) for a in accessors])
@@ -173,7 +173,7 @@ class Signature:
         """Return the arguments that rules are about, from their leaves."""
         values: tuple[object, ...] = tree.unflatten(self.in_tree, leaves)
         return tuple([
-            self.known_numbers[k].fill(x) if k in self.known_numbers else x
+            self.passed_numbers[k].fill(x) if k in self.passed_numbers else x
             for k, x in zip(self.positions, values, strict=True)
         ])  # fmt: skip
 

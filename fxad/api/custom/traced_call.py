@@ -109,8 +109,8 @@ class TracedCall:
         a, b = self.signature, other.signature
         if self.rules is not other.rules or not a.takes(b) or exact_key(a.in_tree) != exact_key(b.in_tree):
             return False
-        known_a, known_b = a.known_numbers, b.known_numbers
-        if known_a.keys() != known_b.keys() or not all([known_a[k].same(known_b[k]) for k in known_a]):
+        numbers_a, numbers_b = a.passed_numbers, b.passed_numbers
+        if numbers_a.keys() != numbers_b.keys() or not all([numbers_a[k].same(numbers_b[k]) for k in numbers_a]):
             return False
         return a.nondiff.keys() == b.nondiff.keys() and all(map(_equal_values, a.nondiff_values, b.nondiff_values))
 

@@ -380,8 +380,8 @@ def cotangents(what: str, sig: Signature, bars: object) -> list[object]:
     if isinstance(bars, tuple | list):
         without_numbers = list(bars)
         for at, (k, bar) in enumerate(zip(sig.positions, bars, strict=False)):
-            if k in sig.known_numbers:
-                without_numbers[at] = sig.known_numbers[k].without_cotangents(what, sig.names[k], bar)
+            if k in sig.passed_numbers:
+                without_numbers[at] = sig.passed_numbers[k].without_cotangents(what, sig.names[k], bar)
         bars = without_numbers if isinstance(bars, list) else tuple(without_numbers)
     if not isinstance(bars, tuple | list) or len(bars) != len(parts):
         raise TreeError(

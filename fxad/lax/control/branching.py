@@ -18,7 +18,7 @@ from fxad.primitives.control.cond import LOOP, SELECT, Cond
 from fxad.runtime import default_platform
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import sharing_copies
-from fxad.tracing.known_arguments import with_known_values
+from fxad.tracing.pass_through import with_passed_values
 from fxad.tracing.traced_numbers import is_number
 from fxad.tracing.tracer import active_trace, bind
 
@@ -205,7 +205,7 @@ def _bind_cond(
     if any(numbers):  # a branch gets a number as if it were called
         call = tree.call_structure(in_tree)
         in_trace = active_trace() is not None
-        functions = [with_known_values(f, leaves, call, numbers, in_trace) if callable(f) else f for f in functions]
+        functions = [with_passed_values(f, leaves, call, numbers, in_trace) if callable(f) else f for f in functions]
         operands = tree.unflatten(in_tree, [None if n else x for n, x in zip(numbers, leaves, strict=True)])
         leaves, in_tree = tree.flatten(operands)
     avals = [aval_of(x, f"{what}: {p}") for x, p in zip(leaves, tree.paths(in_tree, "operands"), strict=True)]

@@ -25,7 +25,7 @@ from fxad.primitives.host_call import IO, ORDERED, PURE, HostCall
 from fxad.runtime import hold_host_function
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import reuse_in_replay
-from fxad.tracing.known_arguments import is_known
+from fxad.tracing.pass_through import passes_through
 from fxad.tracing.program import function_name
 from fxad.tracing.spec import Spec
 from fxad.tracing.tracer import Tracer, active_trace
@@ -164,7 +164,7 @@ def _call_for_effects(
 
 def _is_no_array(x: object) -> bool:
     """Return True for a value that is passed on as it is. A number is an operand, also one that is traced."""
-    return is_known(x) and not is_scalar(x) and not isinstance(x, Array)
+    return passes_through(x) and not is_scalar(x) and not isinstance(x, Array)
 
 
 def _effect(op: str, ordered: bool) -> str:

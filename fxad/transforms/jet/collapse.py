@@ -473,7 +473,8 @@ def _summing_equation(
     for k, body in bodies.items():
         places = layout.result_indices(k)
         forms = [
-            _UNSUMMED if q is None else summing.inside(k, sums.get(q, _UNSUMMED), layout.result_roles[q]) for q in places
+            _UNSUMMED if q is None else summing.inside(k, sums.get(q, _UNSUMMED), layout.result_roles[q])
+            for q in places
         ]
         body.demand(forms, [q not in unused for q in places])
         for p, v in zip(layout.operand_indices(k), body.jaxpr.ins, strict=False):

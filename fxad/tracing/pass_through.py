@@ -1,9 +1,9 @@
-"""Known arguments: those that a transformation only passes on, which a function gets as they are.
+"""Passed-through arguments: those that a transformation only passes on, which a function gets as they are.
 
 A function is differentiated by some arguments, mapped over some, compiled for some: these are traced. Of the others,
-arrays are traced too, so that a program does not contain them. Python numbers and everything that is not an array are
-known: the function can ask for their values, and its program is made for them. A number that the function only computes
-with is an operand (`fxad.core.numbers`), so one program serves all numbers.
+arrays are traced too, so that a program does not contain them. Python numbers and everything that is not an array pass
+through: the function can ask for their values, and its program is made for them. A number that the function only
+computes with is an operand (`fxad.core.numbers`), so one program serves all numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fxad.tracing.tracer import active_trace
 T = TypeVar("T")
 
 
-def is_known(x: object) -> bool:
+def passes_through(x: object) -> bool:
     """Return True for a leaf that a transformation passes on as it is: a Python number, and what is not an array."""
     if isinstance(x, Array):
         return type(x) is TracedNumber
@@ -40,9 +40,10 @@ def is_known(x: object) -> bool:
     return not is_array and not type(x).__module__.startswith("jax.")  # `aval_of` names a tracer of JAX
 
 
-def is_known_or_of_numpy(x: object) -> bool:
-    """Return `is_known`, or True for integers and bools of NumPy, which may be a condition, a shape or an index."""
-    return x.dtype.kind in "iub" if isinstance(x, np.ndarray | np.generic) else is_known(x)
+def may_pass_through(x: object) -> bool:
+    """Return `passes_through`, or True for integers and bools of NumPy, which may be a condition, a shape or an
+    index."""
+    return x.dtype.kind in "iub" if isinstance(x, np.ndarray | np.generic) else passes_through(x)
 
 
 def has_tangent(x: object) -> bool:
@@ -52,20 +53,20 @@ def has_tangent(x: object) -> bool:
     return isinstance(x, float | complex)
 
 
-def with_known_values(
+def with_passed_values(
     f: Callable[..., T],
     leaves: Sequence[object],
     structure: Structure,
-    known: Sequence[bool],
+    passed: Sequence[bool],
     as_literals: bool = False,
 ) -> Callable[..., T]:
-    """Return a function with the values of the leaves that `known` marks, of (positional, keyword) arguments of a
+    """Return a function with the values of the leaves that `passed` marks, of (positional, keyword) arguments of a
     structure. It takes None in place of them. `as_literals`: its program contains the numbers.
 
     A number of Python says by its class that it is an operand: see `number_argument`. A scalar of NumPy has no such
     class. It is a literal of a program unless the trace knows it, by its id, as one of its `scalar_operands`.
     """
-    values = [x if as_literals or not marked else number_argument(x) for x, marked in zip(leaves, known, strict=True)]
+    values = [x if as_literals or not marked else number_argument(x) for x, marked in zip(leaves, passed, strict=True)]
     scalars = {id(x): x for x in values if isinstance(x, np.generic)}
 
     @wraps(f, updated=())
@@ -75,16 +76,16 @@ def with_known_values(
             trace.scalar_operands.update(scalars)
         others = tree.flatten_up_to(structure, (args, kwargs)) or ()
         args, kwargs = tree.unflatten(
-            structure, [x if marked else y for marked, x, y in zip(known, values, others, strict=True)]
+            structure, [x if marked else y for marked, x, y in zip(passed, values, others, strict=True)]
         )
         return f(*args, **kwargs)
 
     return with_values
 
 
-def with_known_leaves(
-    f: Callable[..., object], leaves: Sequence[object], structure: Structure, known: Sequence[bool]
+def with_passed_leaves(
+    f: Callable[..., object], leaves: Sequence[object], structure: Structure, passed: Sequence[bool]
 ) -> FunctionCall:
-    """Return `with_known_values`, and the arguments, with None in place of the known leaves."""
-    args, kwargs = tree.unflatten(structure, [None if marked else x for marked, x in zip(known, leaves, strict=True)])
-    return with_known_values(f, leaves, structure, known) if any(known) else f, args, kwargs
+    """Return `with_passed_values`, and the arguments, with None in place of the passed leaves."""
+    args, kwargs = tree.unflatten(structure, [None if marked else x for marked, x in zip(passed, leaves, strict=True)])
+    return with_passed_values(f, leaves, structure, passed) if any(passed) else f, args, kwargs
