@@ -92,7 +92,6 @@ from fxad.tracing.array import Array, aval_of, binder
 from fxad.tracing.spec import Spec
 from fxad.tracing.trace import trace
 from fxad.transforms.inversion.rules.contract import (
-    BoxPart,
     ChosenPart,
     HasInverse,
     InverseCtx,
@@ -102,6 +101,7 @@ from fxad.transforms.inversion.rules.contract import (
     Refused,
     ScatteredPart,
     SharePart,
+    WindowPart,
     SolveRule,
 )
 from fxad.transforms.mask.context import MaskCtx
@@ -188,7 +188,6 @@ __all__ = [
     "BatchCtx",
     "Binary",
     "Body",
-    "BoxPart",
     "BranchIndex",
     "Builder",
     "Call",
@@ -255,6 +254,7 @@ __all__ = [
     "UpTo",
     "Value",
     "Var",
+    "WindowPart",
     "Zero",
     "bind",
     "broadcast_to_axis",

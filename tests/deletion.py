@@ -67,7 +67,12 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
             ),
             PlugIn(
                 "jet",
-                ("fxad/api/jet.py", "fxad/api/operators.py", "fxad/experimental/jet.py"),
+                (
+                    "fxad/api/jet.py",
+                    "fxad/api/operators.py",
+                    "fxad/api/operator_programs.py",
+                    "fxad/experimental/jet.py",
+                ),
                 ("fxad/testing/jet_laws.py",),
                 ("tests/jet",),
             ),

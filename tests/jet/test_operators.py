@@ -11,7 +11,7 @@ import pytest
 
 import fxad as fx
 from fxad import numpy as fnp
-from fxad.api.operators import _along_directions
+from fxad.api.operator_programs import along_directions
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, TreeError
 from fxad.ir import distinct_jaxprs
 
@@ -224,7 +224,7 @@ def test_polarisation_is_exact_on_monomials() -> None:
     """The derivative of x^a of multi-index a is a!, and of any other monomial of that degree it is 0."""
     for index in [(3,), (1, 1), (2, 1), (2, 2), (3, 1), (1, 1, 1), (2, 1, 1), (4, 2)]:
         order = sum(index)
-        directions = _along_directions(tuple(enumerate(index)))
+        directions = along_directions(tuple(enumerate(index)))
         for monomial in product(range(order + 1), repeat=len(index)):
             if sum(monomial) == order:
                 values = [
