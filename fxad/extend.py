@@ -101,8 +101,8 @@ from fxad.transforms.inversion.rules.contract import (
     Refused,
     ScatteredPart,
     SharePart,
-    WindowPart,
     SolveRule,
+    WindowPart,
 )
 from fxad.transforms.mask.context import MaskCtx
 from fxad.transforms.mask.contract import HasMask, not_masked
