@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, ParamSpec, final, overload
 import numpy as np
 
 from fxad import numpy as fnp
-from fxad.api.chosen_arguments import ChosenArguments, operand_flags
+from fxad.api.chosen_arguments import ChosenArguments, check_holomorphic, operand_flags
 from fxad.api.decorator_form import check_options
 from fxad.api.directional import linearize, vjp
-from fxad.api.gradients import check_holomorphic, grad
+from fxad.api.gradients import grad
 from fxad.api.lift import before_differentiation, check_function, trace_for_transform
 from fxad.api.vmap import vmap
 from fxad.core import tree, tree_classes
