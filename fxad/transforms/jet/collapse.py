@@ -499,35 +499,35 @@ class _Emission:
     sums: the new atom of each sum of a value.
     """
 
-    def __init__(self, plan: _Collapse, b: Builder) -> None:
-        self.plan, self.b = plan, b
+    def __init__(self, decisions: _Collapse, b: Builder) -> None:
+        self.decisions, self.b = decisions, b
         self.env: dict[Atom, Atom] = {}
         self.sums: dict[tuple[Atom, _SumOverAxis], Atom] = {}
 
     def run(self) -> list[Atom]:
         """Add the equations, and return the results in the forms in which they are needed."""
-        plan, b = self.plan, self.b
-        inputs = set(plan.jaxpr.ins)
-        for eqn in plan.jaxpr.eqns:
+        decisions, b = self.decisions, self.b
+        inputs = set(decisions.jaxpr.ins)
+        for eqn in decisions.jaxpr.eqns:
             b.source = eqn.source
             v = eqn.outs[0] if len(eqn.outs) == 1 else None
-            if eqn.outs and eqn.outs[0] in plan.summing:
-                self._emit_summing(eqn, plan.summing[eqn.outs[0]])
-            elif v is not None and v in plan.moved:
+            if eqn.outs and eqn.outs[0] in decisions.summing:
+                self._emit_summing(eqn, decisions.summing[eqn.outs[0]])
+            elif v is not None and v in decisions.moved:
                 # here, so that the values it reads need not be stored for long; if weights come later, where it is read
-                (form,) = plan.wants[v]
+                (form,) = decisions.wants[v]
                 assert isinstance(form, _SumOverAxis)
                 if form.weights is None or form.weights in self.env or form.weights in inputs:
                     self._sum_of(v, form)
-            elif v is not None and v in plan.moved_axis:
-                axis = plan.moved_axis[v]
+            elif v is not None and v in decisions.moved_axis:
+                axis = decisions.moved_axis[v]
                 assert isinstance(eqn.prim, ReduceSum)
                 rest = after_removal(eqn.prim.axes, axis)
                 total = self._sum_of(eqn.ins[0], _SumOverAxis(axis))
                 self.env[v] = b.one(ReduceSum(rest), total) if rest else total
-            elif v is None or v in plan.wants or eqn.prim.effects:
+            elif v is None or v in decisions.wants or eqn.prim.effects:
                 self.env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, self.env)), strict=True))
-        return [self._in_form(a, form) for a, form in zip(plan.jaxpr.outs, plan.forms, strict=True)]
+        return [self._in_form(a, form) for a, form in zip(decisions.jaxpr.outs, decisions.forms, strict=True)]
 
     def _value(self, a: Atom) -> Atom:
         return self.env.get(a, a)
@@ -564,7 +564,7 @@ class _Emission:
         args: list[Atom] = []
         for a, how in zip(eqn.ins, moved.operands, strict=True):
             if isinstance(how, _OneSlice):
-                args.append(slice_of(self.b, self.plan.defs, self._value, a, how.axis))
+                args.append(slice_of(self.b, self.decisions.defs, self._value, a, how.axis))
             else:
                 args.append(self._in_form(a, how))
         out: Atom = self.b.one(moved.prim, *args)
@@ -589,16 +589,18 @@ class _Emission:
                 return a.with_shape(shape)
             return self._copies(a.with_shape(shape), form.size(a.aval.shape), form)
         if (a, form) not in self.sums:
-            moves = a in self.plan.moved
+            moves = a in self.decisions.moved
             self.sums[a, form] = (
-                self._emit_moved(self.plan.defs[a], self.plan.moved[a], form) if moves else self._emit_sum(a, form)
+                self._emit_moved(self.decisions.defs[a], self.decisions.moved[a], form)
+                if moves
+                else self._emit_sum(a, form)
             )
         return self.sums[a, form]
 
     def _emit_sum(self, a: Atom, form: _SumOverAxis) -> Atom:
         """Add the sum of a value as it is."""
         b, x, axis = self.b, self._value(a), form.axis
-        whole, size = form.shape(x.aval.shape), form.size(x.aval.shape)
+        shape, size = form.shape(x.aval.shape), form.size(x.aval.shape)
         if form.around is not None:
             before, after = form.around
             x = emit_reshape(b, x, (*x.aval.shape[:axis], before, size, after, *x.aval.shape[axis + 1 :]))
@@ -607,7 +609,7 @@ class _Emission:
             weights = emit_convert(b, self._value(form.weights), x.aval.dtype)
             weights = emit_reshape(b, weights, (size,))
             x = b.one(MUL, x, emit_broadcast(b, weights, x.aval.shape, (axis,)))
-        return emit_reshape(b, b.one(ReduceSum((axis,)), x), whole)
+        return emit_reshape(b, b.one(ReduceSum((axis,)), x), shape)
 
 
 def _summed_operands(eqn: Eqn, prim: Linear, axes: Sequence[int | None], fixed: Sequence[bool]) -> Flags | None:
