@@ -57,7 +57,11 @@ def decorator_form(transformation: Callable[..., object]) -> Callable[..., Any]:
 
 
 def check_options(name: str, options: Iterable[object]) -> None:
-    """Raise ArgumentError for an array among the options of a transformation: it is an argument of the function."""
+    """Raise ArgumentError for an array among the options of a transformation: it is an argument of the function.
+
+    `decorator_form` gives it all options that are given by position; `lift`, which also makes transformations without
+    this form, gives it `argnums`.
+    """
     for option in options:
         if _is_data(option):
             raise ArgumentError(
