@@ -17,7 +17,7 @@ from fxad.errors import ParameterError, ShapeError
 from fxad.transforms.sparse.coloring import color, color_grid
 from fxad.transforms.sparse.csr import csr_of
 from fxad.transforms.sparse.decompression import KINDS, SYMMETRIC, Coloring, decompression, is_valid
-from fxad.transforms.sparse.shifts import color_band, color_known_stencil, stencil_of, stencil_pattern
+from fxad.transforms.sparse.shifts import best_stencil_coloring, color_band, stencil_of, stencil_pattern
 
 Dense = npt.NDArray[Any]
 
@@ -275,7 +275,7 @@ def test_the_stencil_of_a_program_is_found_in_its_boxes(data: st.DataObject) -> 
         assert {tuple(k) for k in steps.T.tolist()} == set(found.shifts)
     for kind in ("columns", "rows", "star") if pattern.symmetric else ("columns", "rows"):
         assert is_valid(pattern.color(kind), pattern.indptr, pattern.indices)
-        if found is not None and (c := color_known_stencil(found, kind)) is not None:
+        if found is not None and (c := best_stencil_coloring(found, kind)) is not None:
             assert is_valid(c, pattern.indptr, pattern.indices)
 
 
@@ -291,7 +291,7 @@ def test_large_closed_stencils_are_colored_without_a_search(grid: tuple[int, ...
     found = stencil_of(pattern.key[2], pattern.shape[0])
     assert found is not None
     assert found.grid == grid
-    c = color_known_stencil(found, "columns")
+    c = best_stencil_coloring(found, "columns")
     assert c is not None
     assert c.products == number
 

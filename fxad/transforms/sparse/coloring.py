@@ -36,7 +36,7 @@ from fxad.transforms.sparse.decompression import KINDS, SYMMETRIC, Coloring, one
 from fxad.transforms.sparse.greedy import greedy_columns
 from fxad.transforms.sparse.shifts import (
     Stencil,
-    color_known_stencil,
+    best_stencil_coloring,
     color_shifts,
     color_stencil,
     fewest_needed,
@@ -87,18 +87,18 @@ def color_grid(
     periodic: Sequence[bool] | None = None,
 ) -> Coloring:
     """Return a colouring of the matrix of a stencil on a grid: its entries are (x, x + k) for points x of the grid, in
-    C order, and k in offsets. Points outside are left out, or wrap around along the `periodic` axes.
+    C order, and k in offsets. Points outside are left out, or wrap periodic_axes along the `periodic` axes.
 
     Law:  the colour of x is a . x mod K, for the smallest K that has such an a, which is searched among the shifts; it
           is optimal where K is the number of offsets. If it is not, a greedy colouring may be better, and is taken.
     Cost: none that grows with the grid, but for the arrays of colours, if the first K is valid.
     """
-    around = tuple(periodic) if periodic is not None else (False,) * len(grid)
-    best = color_stencil(offsets, grid, around, kind)
+    periodic_axes = tuple(periodic) if periodic is not None else (False,) * len(grid)
+    best = color_stencil(offsets, grid, periodic_axes, kind)
     size = int(np.prod(grid))
-    if best is not None and best.products <= fewest_of_stencil(offsets, grid, around, kind):
+    if best is not None and best.products <= fewest_of_stencil(offsets, grid, periodic_axes, kind):
         return best
-    greedy = _GREEDY[kind](Csr(*stencil_pattern(offsets, grid, around), (size, size)))
+    greedy = _GREEDY[kind](Csr(*stencil_pattern(offsets, grid, periodic_axes), (size, size)))
     return best if best is not None and best.products <= greedy.products else greedy
 
 
@@ -109,7 +109,7 @@ def _color(pattern: Csr, kind: str, offsets: tuple[int, ...] | None = None, sten
     torus of 10^6 points, the greedy colouring has 9 colours of columns, and that of its shifts 5 or 8.
     """
     least = fewest_needed(pattern, kind)
-    found = None if stencil is None or kind == "both" else color_known_stencil(stencil, kind)
+    found = None if stencil is None or kind == "both" else best_stencil_coloring(stencil, kind)
     if found is not None and found.products <= (2 * least if len(pattern.indices) > _LARGE else least):
         return found
     other = None if kind == "both" else color_shifts(pattern, kind, offsets)

@@ -66,11 +66,11 @@ def color_band(offsets: Sequence[int], shape: MatrixShape, kind: str) -> Colorin
 
 
 def color_stencil(
-    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool], kind: str
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], periodic: Sequence[bool], kind: str
 ) -> Coloring | None:
     """Return the colouring a . x mod K of the smallest K, or None."""
     size, zero = int(np.prod(grid)), (0,) * len(grid)
-    present = _present(offsets, grid, around)
+    present = _present(offsets, grid, periodic)
     if kind == "star" and present:  # neighbours differ, also where the diagonal is zero
         present = sorted({*present, zero})
     if not present:
@@ -79,13 +79,13 @@ def color_stencil(
         steps = {k for k in present if k != zero}
     else:
         differences = [tuple([x - y for x, y in zip(a, b, strict=True)]) for a, b in itertools.permutations(present, 2)]
-        steps = {*_present(differences, grid, around)} - {zero}
-    periods = [(axis, grid[axis]) for axis in range(len(grid)) if around[axis]]
+        steps = {*_present(differences, grid, periodic)} - {zero}
+    periods = [(axis, grid[axis]) for axis in range(len(grid)) if periodic[axis]]
     array = np.array(sorted(steps), np.int64).reshape(-1, len(grid))
-    least = fewest_of_stencil(offsets, grid, around, kind)
+    least = fewest_of_stencil(offsets, grid, periodic, kind)
     test: Test = _apart
     if kind == "acyclic":
-        straight = [axis for axis in range(len(grid)) if not around[axis]]
+        straight = [axis for axis in range(len(grid)) if not periodic[axis]]
         closed = np.all(array[:, None, straight] == array[None, :, straight], axis=2)
         test = _in_trees(closed & ~np.eye(len(array), dtype=np.bool_))
     found = _linear_coloring(array, len(grid), least, periods, test)
@@ -100,21 +100,21 @@ def color_stencil(
 
 
 def _present(
-    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool]
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], periodic: Sequence[bool]
 ) -> list[tuple[int, ...]]:
     """Return the different shifts that lead from some point of a grid to another of its points."""
-    wrapped = {_wrap(k, grid, around) for k in offsets}
+    wrapped = {_wrap(k, grid, periodic) for k in offsets}
     return sorted(k for k in wrapped if all(abs(e) < s for e, s in zip(k, grid, strict=True)))
 
 
 def fewest_of_stencil(
-    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool], kind: str
+    offsets: Iterable[tuple[int, ...]], grid: tuple[int, ...], periodic: Sequence[bool], kind: str
 ) -> int:
     """Return a number of colours that the linear colourings of a stencil do not fall below."""
-    present = _present(offsets, grid, around)
+    present = _present(offsets, grid, periodic)
     if kind == "acyclic":
         return 1 + len([k for k in present if any(k)]) // 2 if present else 0
-    return _most_at_once(present, grid, around)
+    return _most_at_once(present, grid, periodic)
 
 
 def stencil_pattern(
@@ -148,7 +148,7 @@ class Stencil(NamedTuple):
     grid: tuple[int, ...]
 
     @property
-    def around(self) -> tuple[bool, ...]:
+    def periodic(self) -> tuple[bool, ...]:
         """The axes along which some shift is that of an edge to the opposite edge."""
         return tuple([any([2 * abs(k[a]) > s for k in self.shifts]) for a, s in enumerate(self.grid)])
 
@@ -156,9 +156,9 @@ class Stencil(NamedTuple):
 def stencil_of(boxes: Iterable[_Piece], size: int) -> Stencil | None:
     """Return the stencil that contains the entries (out0 + sum s p, in0 + sum t p) of some boxes of a square matrix.
 
-    The grid has the strides of the boxes. A shift that is a multiple of them and divides the size is a further one: it
-    leads from one species to the next. None if the strides are not those of one grid, or a box has entries of several
-    shifts.
+    The grid has the strides of the boxes. A shift that is a multiple of them and divides the size is one of the grid
+    too: it leads from one species to the next. None if the strides are not those of one grid, or a box has entries of
+    several shifts.
     """
     pieces: list[_Piece] = []
     for out0, in0, dims in boxes:
@@ -172,8 +172,8 @@ def stencil_of(boxes: Iterable[_Piece], size: int) -> Stencil | None:
         return None
     strides = {1, *[s for _, _, dims in pieces for _, s, _ in dims]}
     between = {abs(i - o) for o, i, _ in pieces} - {0}
-    further = {k for k in between if not size % k and not k % max(strides)}
-    return _on_grid(pieces, sorted(strides | further), size) or _on_grid(pieces, sorted(strides), size)
+    to_next_species = {k for k in between if not size % k and not k % max(strides)}
+    return _on_grid(pieces, sorted(strides | to_next_species), size) or _on_grid(pieces, sorted(strides), size)
 
 
 def _on_grid(pieces: Sequence[_Piece], strides: Sequence[int], size: int) -> Stencil | None:
@@ -203,13 +203,13 @@ def _coordinates(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([int(k) for k in np.unravel_index(number, grid)])
 
 
-def color_known_stencil(stencil: Stencil, kind: str) -> Coloring | None:
+def best_stencil_coloring(stencil: Stencil, kind: str) -> Coloring | None:
     """Return the colouring of fewest colours of these: a . x mod K with shifts around the grid, the same with those as
     long shifts, and a greedy colouring of a small torus repeated over the grid."""
-    shifts, grid, around = stencil.shifts, stencil.grid, stencil.around
-    found = [color_stencil(shifts, grid, a, kind) for a in sorted({around, (False,) * len(grid)})[::-1]]
+    shifts, grid, periodic = stencil.shifts, stencil.grid, stencil.periodic
+    found = [color_stencil(shifts, grid, a, kind) for a in sorted({periodic, (False,) * len(grid)})[::-1]]
     best = min([c for c in found if c is not None], key=lambda c: c.products, default=None)
-    if kind in SYMMETRIC or (best is not None and best.products <= fewest_of_stencil(shifts, grid, around, kind)):
+    if kind in SYMMETRIC or (best is not None and best.products <= fewest_of_stencil(shifts, grid, periodic, kind)):
         return best
     return min([*([] if best is None else [best]), *_tiled(stencil, kind)], key=lambda c: c.products, default=None)
 
@@ -220,16 +220,16 @@ def _tiled(stencil: Stencil, kind: str) -> list[Coloring]:
     A colouring of the tile is one of the grid if shifts that differ on the grid differ on the tile, and an axis that is
     closed on the grid has a multiple of its extent on the tile.
     """
-    grid, around = stencil.grid, stencil.around
-    present = {_wrap(k, grid, around) for k in stencil.shifts}
-    found: list[Coloring] = []
+    grid, periodic = stencil.grid, stencil.periodic
+    present = {_wrap(k, grid, periodic) for k in stencil.shifts}
+    colorings: list[Coloring] = []
     for most in _TILES:
         tile: list[int] = []
         closed: list[bool] = []
-        for extent, periodic in zip(grid, around, strict=True):
-            closed.append(periodic or extent > most)
+        for extent, wraps in zip(grid, periodic, strict=True):
+            closed.append(wraps or extent > most)
             if closed[-1]:
-                tile.append(max([d for d in range(1, most + 1) if not periodic or extent % d == 0]))
+                tile.append(max([d for d in range(1, most + 1) if not wraps or extent % d == 0]))
             else:
                 tile.append(extent)
         shape, size = tuple(tile), int(np.prod(tile))
@@ -238,9 +238,9 @@ def _tiled(stencil: Stencil, kind: str) -> list[Coloring]:
         pattern = Csr(*stencil_pattern(tuple(present), shape, closed), (size, size))
         colors = greedy_columns(pattern.transposed if kind == "rows" else pattern)
         places = np.ix_(*[np.arange(extent) % d for extent, d in zip(grid, tile, strict=True)])
-        whole = int(np.prod(grid))
-        found.append(one_sided(kind, (whole, whole), renumbered(colors.reshape(shape)[places].reshape(-1))))
-    return found
+        n_points = int(np.prod(grid))
+        colorings.append(one_sided(kind, (n_points, n_points), renumbered(colors.reshape(shape)[places].reshape(-1))))
+    return colorings
 
 
 def color_shifts(pattern: Csr, kind: str, offsets: tuple[int, ...] | None) -> Coloring | None:
@@ -306,24 +306,26 @@ def _strides(offsets: Sequence[int]) -> list[int]:
     return strides
 
 
-def _wrap(k: tuple[int, ...], grid: tuple[int, ...], around: Sequence[bool]) -> tuple[int, ...]:
+def _wrap(k: tuple[int, ...], grid: tuple[int, ...], periodic: Sequence[bool]) -> tuple[int, ...]:
     """Return a shift with its entries along periodic axes in -s/2 < e <= s/2."""
-    return tuple((e + (s - 1) // 2) % s - (s - 1) // 2 if p else e for e, s, p in zip(k, grid, around, strict=True))
+    return tuple((e + (s - 1) // 2) % s - (s - 1) // 2 if p else e for e, s, p in zip(k, grid, periodic, strict=True))
 
 
-def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], around: Sequence[bool]) -> int:
+def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], periodic: Sequence[bool]) -> int:
     """Return the largest number of offsets that one point of a grid has inside of it."""
     best = 0
     reach = [max([abs(k[axis]) for k in offsets], default=0) for axis in range(len(grid))]
     # points farther from the edge than any offset reaches have all of them
     places = [
         [0] if p else sorted({*range(min(s, r + 1)), *range(max(0, s - r - 1), s)})
-        for s, r, p in zip(grid, reach, around, strict=True)
+        for s, r, p in zip(grid, reach, periodic, strict=True)
     ]
     if np.prod([len(p) for p in places]) > _MOST_PLACES:
         return len(offsets)
     for point in itertools.product(*places):
-        inside = [all(p or 0 <= x + e < s for x, e, s, p in zip(point, k, grid, around, strict=True)) for k in offsets]
+        inside = [
+            all(p or 0 <= x + e < s for x, e, s, p in zip(point, k, grid, periodic, strict=True)) for k in offsets
+        ]
         best = max(best, sum(inside))
     return best
 
