@@ -139,15 +139,15 @@ class ChosenArguments:
     @property
     def tree(self) -> Structure:
         """The tree of the argument, or the tuple of the trees of the arguments."""
-        return self._together([a.tree for a in self.arguments])
+        return self._as_one_tree([a.tree for a in self.arguments])
 
     @property
     def tangent_tree(self) -> Structure:
         """The same for tangents: None stands for a leaf without a tangent."""
         avals = self.program.in_avals
-        return self._together([tangent_tree(a.tree, [avals[k] for k in a.leaves]) for a in self.arguments])
+        return self._as_one_tree([tangent_tree(a.tree, [avals[k] for k in a.leaves]) for a in self.arguments])
 
-    def _together(self, trees: Sequence[Structure]) -> Structure:
+    def _as_one_tree(self, trees: Sequence[Structure]) -> Structure:
         return trees[0] if self.alone else tree.tuple_structure(*trees)
 
 

@@ -248,7 +248,7 @@ def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds
         for n, m, path in size_constraints(padded, program.in_avals, program.paths)
         if type(n) is Size and n != m
     ]
-    bounds = solve_sizes(what, [e for e in equations if _grows(e[0])])
+    bounds = solve_sizes(what, [e for e in equations if _is_monotone(e[0])])
     for n, m, path in equations:
         if any([name.name not in bounds for name in names_of(n)]):
             raise ShapeError(
@@ -264,7 +264,7 @@ def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds
     return tuple(sorted(bounds.items()))
 
 
-def _grows(size: int) -> bool:
+def _is_monotone(size: int) -> bool:
     """Return True for a sum of products of named sizes: it has its largest value where they have theirs."""
     return isinstance(size, Size) and all(
         [c > 0 and all([isinstance(part, SizeName) for part, _ in product]) for product, c in size.terms if product]

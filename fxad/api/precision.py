@@ -245,7 +245,7 @@ def _edited_plan(plan: PrecisionPlan, jaxpr: Jaxpr, operands: Sequence[NDArray],
             f"plan_precision: the plan is for another program: {plan.jaxpr!r}, this is {jaxpr!r}",
             remedy="edit a plan of this very program",
         )
-    error = _error_of(plan, operands, _run(jaxpr, operands))
+    error = _error_of(plan, operands, _run_compiled(jaxpr, operands))
     if not error <= tolerance:
         raise ParameterError(
             f"plan_precision: the plan gives a relative error of {error:.2g}, more than {tolerance:g}",
@@ -258,7 +258,7 @@ def _first_plan_that_holds(
     jaxpr: Jaxpr, operands: Sequence[NDArray], to: DType, tolerance: float, name: str
 ) -> PrecisionPlan:
     """Return the first plan, of those that cast less and less, whose measured error is within the tolerance."""
-    expected = _run(jaxpr, operands)
+    expected = _run_compiled(jaxpr, operands)
     table = _table(jaxpr, operands, Wants(squares=True, sizes=True))
     error = inf
     for share in _SHARES:
@@ -274,7 +274,7 @@ def _first_plan_that_holds(
 
 def _error_of(plan: PrecisionPlan, operands: Sequence[NDArray], expected: Sequence[NDArray]) -> float:
     """Return the error of the results of a plan, compiled and run."""
-    return _distance(expected, _run(cast_of_jaxpr(plan.jaxpr, plan.dtype, plan.decisions), operands))
+    return _distance(expected, _run_compiled(cast_of_jaxpr(plan.jaxpr, plan.dtype, plan.decisions), operands))
 
 
 # of the tolerance, for the plans that are compiled, in their order; the last plan casts nothing
@@ -301,7 +301,7 @@ def _check_wider(what: str, program: Program[..., object], dtype: DType) -> None
     )
 
 
-def _run(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> list[NDArray]:
+def _run_compiled(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> list[NDArray]:
     """Return the floating results of a program, compiled as for users."""
     run = lower(_flat(jaxpr)).compile()
     return [np.asarray(x) for x, a in zip(run(*operands), jaxpr.out_avals, strict=True) if a.inexact]

@@ -255,7 +255,7 @@ def values_at(what: str, program: Program[..., object], at: Sequence[object]) ->
     return fit_leaves(program, leaves if program.kwargs_tree.num_leaves else leaves_of_call(program, tuple(at), {}))
 
 
-def _chosen(what: str, program: Program[..., object], argnums: Argnums) -> ChosenArguments:
+def _arguments_of_jacobian(what: str, program: Program[..., object], argnums: Argnums) -> ChosenArguments:
     """Return the arguments of a Jacobian. Raises: NotDifferentiableError for integers among them or
     the results, SizeError for symbolic sizes."""
     if program.jaxpr.symbolic:
@@ -282,7 +282,7 @@ def _chosen(what: str, program: Program[..., object], argnums: Argnums) -> Chose
 
 
 def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Sequence[object] | None) -> Pattern:
-    chosen = _chosen(what, program, argnums)
+    chosen = _arguments_of_jacobian(what, program, argnums)
     flags = operand_flags(program, chosen.leaves)
     values = [*program.bound, *([None] * len(program.in_avals) if at is None else values_at(what, program, at))]
     if all([v is None for v in values]):
@@ -450,7 +450,7 @@ def _sparse_program(
     what: str, program: Program[..., object], options: _Options, symmetric: bool = False
 ) -> Program[..., Any]:
     """Return the program of the Jacobian of a program, which may be known to be symmetric."""
-    chosen = _chosen(what, program, options.argnums)
+    chosen = _arguments_of_jacobian(what, program, options.argnums)
     check_holomorphic(what, program, chosen.leaves, options.holomorphic)
     shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
     if options.pattern is None:
@@ -513,7 +513,7 @@ def _derivative_by_products(
             products += _products(lambda *c: pull(tree.unflatten(out_tree, c)), colors.rows, outs, _stacked(pull, vjps))
         data = _entries(products, places, where) if pattern.nnz else fnp.zeros(0, leaves[0].dtype)
         result = Sparse._of(data, pattern)
-        return Sparse._of(_checked(result, push, structure, leaves), pattern) if check else result
+        return Sparse._of(_data_or_nan(result, push, structure, leaves), pattern) if check else result
 
     return derivative
 
@@ -598,7 +598,7 @@ def _ravel(values: object, batch: bool = False) -> Array:
     return parts[0] if len(parts) == 1 else fnp.concatenate(parts, -1)
 
 
-def _checked(matrix: Sparse, push: Any, structure: Any, leaves: Sequence[Any]) -> Array:
+def _data_or_nan(matrix: Sparse, push: Any, structure: Any, leaves: Sequence[Any]) -> Array:
     """Return the data of a matrix, or nan if its product with one vector differs from the tangent."""
     generator = np.random.default_rng(20240131)
     directions = [asarray(generator.standard_normal(x.shape).astype(x.dtype)) for x in leaves]

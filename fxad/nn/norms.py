@@ -90,7 +90,7 @@ def _rms_norm(
     x: Array, scale: Array | None, axes: tuple[int, ...], epsilon: ArrayLike, where: Array | None, dtype: DType
 ) -> Array:
     wide = x.astype(dtypes.accumulated(dtype))
-    square = _mean(_abs_square(_inside(wide, where)), axes, where)
+    square = _mean(_abs_square(_zero_outside(wide, where)), axes, where)
     inverse = lax.rsqrt(square + epsilon)
     return apply_around(lambda x: _affine(x * inverse, scale, None), wide, where).astype(dtype)
 
@@ -288,12 +288,12 @@ def _affine(y: Array, scale: Array | None, bias: Array | None) -> Array:
 
 def _moments(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames = ()) -> tuple[Array, Array]:
     """Return mean and variance over axes, which are kept with size 1."""
-    x = _inside(x, where)
+    x = _zero_outside(x, where)
     mean = _mean(x, axes, where, names)
     return mean, _mean(_abs_square(x - mean), axes, where, names)
 
 
-def _inside(x: Array, where: Array | None) -> Array:
+def _zero_outside(x: Array, where: Array | None) -> Array:
     """Return x with 0 outside `where`: a square of what is there has a derivative that nan would go through."""
     return x if where is None else fnp.where(where, x, 0)
 
@@ -303,7 +303,7 @@ def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames
     if where is None:
         mean = x.mean(axes, keepdims=True)
         return lax.pmean(mean, names) if names else mean
-    total = _inside(x, where).sum(axes, keepdims=True)
+    total = _zero_outside(x, where).sum(axes, keepdims=True)
     count = where.astype(x.real.dtype).sum(axes, keepdims=True)
     if names:
         total, count = lax.psum((total, count), names)

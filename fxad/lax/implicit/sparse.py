@@ -379,7 +379,7 @@ class System:
         n = self.shape[0]
         at = np.full((3, n), len(data), np.int32)  # of the zero behind the entries
         at[columns - rows + 1, rows] = np.arange(len(rows))
-        lower, main, upper = [_with(data, 0)[k] for k in at]
+        lower, main, upper = [_with_constant_rows(data, 0)[k] for k in at]
         return tridiagonal_solve(lower, main, upper, b)
 
     def _blocks(self) -> Callable[[Array, Array], Array] | None:
@@ -413,8 +413,8 @@ class System:
         place = (label[n:] * size + inside[1]).astype(np.int32)
 
         def solve(data: Array, b: Array) -> Array:
-            matrices = _with(data, 0, 1)[entry]
-            sides = _with(b, 0)[row]
+            matrices = _with_constant_rows(data, 0, 1)[entry]
+            sides = _with_constant_rows(b, 0)[row]
             (x,) = binder().apply(linear_systems.solve, (matrices, sides), ())
             return x.reshape(number * size, b.shape[1])[place]
 
@@ -429,10 +429,10 @@ def _solve_band(system: System, data: Array, transposed: bool, b: Array) -> Arra
     """
     below, above = system.widths()[:: -1 if transposed else 1]
     width = below + above + 1
-    rows = _with(_with(data, 0)[system.band(transposed)], *[0] * (below + 1))
-    sides = _with(b if b.ndim == 2 else b[:, None], *[0] * (below + 1))
+    rows = _with_constant_rows(_with_constant_rows(data, 0)[system.band(transposed)], *[0] * (below + 1))
+    sides = _with_constant_rows(b if b.ndim == 2 else b[:, None], *[0] * (below + 1))
     at = np.arange(width) + below - np.arange(below + 1)[:, None]  # row i of the matrix begins at column i - below
-    first = _with(rows[: below + 1].reshape(-1), 0)[
+    first = _with_constant_rows(rows[: below + 1].reshape(-1), 0)[
         np.where(at < width, at + width * np.arange(below + 1)[:, None], (below + 1) * width)
     ]
     places = np.arange(below + 1, dtype=np.int32)
@@ -470,7 +470,7 @@ def _rows_where(chosen: Array, rows: Array, other: Array) -> Array:
     return select(broadcast_in_dim(chosen, shape, (0,)), rows, broadcast_in_dim(other, shape, (1,)))
 
 
-def _with(x: Array, *values: float) -> Array:
+def _with_constant_rows(x: Array, *values: float) -> Array:
     """Return an array with constant rows behind its own."""
     tail = np.broadcast_to(np.reshape(values, (-1,) + (1,) * (x.ndim - 1)), (len(values), *x.shape[1:]))
     extended: Array = concatenate([x, asarray(tail.astype(x.dtype))], 0)

@@ -176,7 +176,7 @@ def _converts_exactly(a: dtypes.DType, b: dtypes.DType) -> bool:
 # -------------------------------------------------------------------------------------------------------- identities
 
 
-def _is(a: Atom, value: int) -> bool:
+def _is_literal(a: Atom, value: int) -> bool:
     """Return True if an atom is the literal `value` (for zero: +0.0)."""
     return isinstance(a, Lit) and a is Lit.of(value, a.aval)
 
@@ -210,9 +210,9 @@ def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
     x, y = eqn.ins
     for a, b in ((x, y), (y, x)):
         # each part of (a + bi)(1 + 0i) is a sum, which turns -0.0 into 0.0
-        if _is(b, 1) and b.aval.dtype not in dtypes.COMPLEX:
+        if _is_literal(b, 1) and b.aval.dtype not in dtypes.COMPLEX:
             return a
-        if _is(b, 0) and b.aval.dtype not in dtypes.INEXACT:
+        if _is_literal(b, 0) and b.aval.dtype not in dtypes.INEXACT:
             return b
     return None
 
@@ -220,7 +220,7 @@ def _mul(defs: _Defs, eqn: Eqn) -> Atom | None:
 def _sub_or_div(defs: _Defs, eqn: Eqn) -> Atom | None:
     """Replace x - 0 and x / 1 by x."""
     neutral = 0 if eqn.prim is SUB else 1
-    return eqn.ins[0] if _is(eqn.ins[1], neutral) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
+    return eqn.ins[0] if _is_literal(eqn.ins[1], neutral) and eqn.ins[0].aval.dtype not in dtypes.COMPLEX else None
 
 
 def _neg(defs: _Defs, eqn: Eqn) -> Atom | None:

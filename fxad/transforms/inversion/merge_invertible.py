@@ -15,7 +15,7 @@ Example, where f, g and h are `invertible` calls:
 
 `h` reconstructs b, a result of the group {f, g}. But it also reads s, which is computed from the group by an equation
 outside of it. One equation for all three would depend on its own result, so h has a group of its own.
-`_MergedGroup.after` lists the groups on which a group depends, and `_reached` finds such cycles.
+`_MergedGroup.after` lists the groups on which a group depends, and `_depends_on` finds such cycles.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _groups(jaxpr: Jaxpr) -> list[_MergedGroup]:
             continue
         reconstructed = [a for a in eqn.ins if a in group_of and a not in _kept_operands(eqn)]
         for g in dict.fromkeys([group_of[a] for a in reversed(reconstructed)]):
-            if groups[g].tolerance == _tolerance(eqn) and not _reached(groups, g, indirect | (direct - {g})):
+            if groups[g].tolerance == _tolerance(eqn) and not _depends_on(groups, g, indirect | (direct - {g})):
                 break
         else:
             g = len(groups)
@@ -152,7 +152,7 @@ def _groups(jaxpr: Jaxpr) -> list[_MergedGroup]:
     return groups
 
 
-def _reached(groups: list[_MergedGroup], g: int, start: set[int] | frozenset[int]) -> bool:
+def _depends_on(groups: list[_MergedGroup], g: int, start: set[int] | frozenset[int]) -> bool:
     """Return True if one of the groups in `start` is `g` or depends on it."""
     stack, seen = list(start), set[int]()
     while stack:

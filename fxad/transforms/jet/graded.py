@@ -85,9 +85,9 @@ class Grading:
         self.order: Final = max(map(len, terms))
         self.low: Final = low
         self._by_order: Final = {k: [t for t in terms if len(t) == k] for k in {len(t) for t in terms}}
-        self._divisors: Final = {k: self._dividing(terms, k) for k in range(1, self.order + 1)}
+        self._divisors: Final = {k: self._divisors_of_terms(terms, k) for k in range(1, self.order + 1)}
         self._high: Final = {
-            k: [(j, a) for j, ts in self._by_order.items() if j >= k for a in self._dividing(ts, j - k)]
+            k: [(j, a) for j, ts in self._by_order.items() if j >= k for a in self._divisors_of_terms(ts, j - k)]
             for k in range(low + 1, self.order + 1)
         }
         self._place: Final = {k: {b: i for i, b in enumerate(bs)} for k, bs in self._divisors.items()}
@@ -100,7 +100,7 @@ class Grading:
         return min([cls(terms, low) for low in range(max(1, order // 2), order + 1)], key=lambda g: g.n_rows)
 
     @staticmethod
-    def _dividing(terms: Sequence[Monomial], degree: int) -> list[Monomial]:
+    def _divisors_of_terms(terms: Sequence[Monomial], degree: int) -> list[Monomial]:
         return sorted({b for t in terms if len(t) >= degree for b, _ in divisors(t, degree)})
 
     @property

@@ -141,7 +141,7 @@ def facts_of_result(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts])
         finite_axes=NO_AXES if finite else _finite_axes(prim, args, facts, keeps),
         zeros=_zeros(prim, args, [f.zeros for f in facts]),
         zeros_unless_infinite=_zeros_unless_infinite(prim, args, [f.zeros | f.zeros_unless_infinite for f in facts]),
-        least=_least(prim, args, facts),
+        least=_lower_bound(prim, args, facts),
     )
 
 
@@ -243,7 +243,7 @@ def filled_with_one(prim: Primitive) -> int | None:
     return 0 if one else None
 
 
-def _least(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float | None:
+def _lower_bound(prim: Primitive, args: Atoms, facts: Sequence[PaddingFacts]) -> float | None:
     """Return a lower bound of the elements of the result that are not nan, given the facts about the operands; None if
     none is known."""
     if not args or args[0].aval.dtype in dtypes.COMPLEX:

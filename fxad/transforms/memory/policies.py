@@ -92,10 +92,10 @@ def _takes_parameters(policy: object) -> TypeGuard[Callable[..., bool]]:
 
 def decided(policy: Policy, eqn: Eqn) -> bool:
     """Return the decision of a policy for an equation. Raises: ArgumentError for an answer that is not a bool."""
-    return _answer(policy, policy.keeps(eqn), eqn)
+    return _as_bool(policy, policy.keeps(eqn), eqn)
 
 
-def _answer(policy: Policy, answer: object, eqn: Eqn) -> bool:
+def _as_bool(policy: Policy, answer: object, eqn: Eqn) -> bool:
     if isinstance(answer, bool | np.bool_):
         return bool(answer)
     where = source_location(eqn.source)
@@ -192,7 +192,7 @@ class Where(Policy):
     text: str
 
     def keeps(self, eqn: Eqn) -> bool:
-        return _asked(self, eqn, lambda: self.predicate(eqn))
+        return _keeps_by_function(self, eqn, lambda: self.predicate(eqn))
 
     def __str__(self) -> str:
         return f"where({self.text})"
@@ -210,19 +210,19 @@ class AsInJax(Policy):
 
     def keeps(self, eqn: Eqn) -> bool:
         avals = [a.aval for a in eqn.ins]
-        return _asked(self, eqn, lambda: self.function(eqn.prim, *avals, **_parameters_in_jax(eqn.prim)))
+        return _keeps_by_function(self, eqn, lambda: self.function(eqn.prim, *avals, **_parameters_in_jax(eqn.prim)))
 
     def __str__(self) -> str:
         return self.text
 
 
-def _asked(policy: Policy, eqn: Eqn, answer: Callable[[], object]) -> bool:
+def _keeps_by_function(policy: Policy, eqn: Eqn, answer: Callable[[], object]) -> bool:
     try:
         value = answer()
     except Exception as e:
         e.add_note(f"raised by the policy {policy} of remat, asked about the equation {describe(eqn)}")
         raise
-    return _answer(policy, value, eqn)
+    return _as_bool(policy, value, eqn)
 
 
 def _parameters_in_jax(prim: Primitive) -> dict[str, object]:

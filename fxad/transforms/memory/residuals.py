@@ -321,17 +321,17 @@ def with_planned_residuals(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
     for k, (row, own) in enumerate(zip(rows, table, strict=True)):
         if row != own and (own.is_argument or row != replace(own, stored=False)):
             raise ArgumentError(
-                f"remat: row {k} of the plan is {_brief(row)}, that of residuals({jaxpr.name}) is {_brief(own)}",
+                f"remat: row {k} of the plan is {_row_text(row)}, that of residuals({jaxpr.name}) is {_row_text(own)}",
                 remedy=remedy,
             )
-    return _planned(jaxpr, frozenset([v for r in rows if r.stored for v in r.values]))
+    return _remat_that_stores(jaxpr, frozenset([v for r in rows if r.stored for v in r.values]))
 
 
 def _rows(rows: Sequence[object]) -> str:
     return f"{len(rows)} row{'s' * (len(rows) != 1)}"
 
 
-def _brief(row: object) -> str:
+def _row_text(row: object) -> str:
     """Describe a row of a plan, which may be any object."""
     if not isinstance(row, Residual):
         return f"{described(row)}: {shown(row)}"
@@ -340,7 +340,7 @@ def _brief(row: object) -> str:
 
 
 @by_value
-def _planned(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
+def _remat_that_stores(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
     """Return the program, its calls inlined, as one `remat` equation that stores its operands and the chosen
     values."""
     body = inline(for_used_results(jaxpr))

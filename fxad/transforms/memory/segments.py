@@ -34,7 +34,7 @@ def in_segments(jaxpr: Jaxpr, freed_after_use: Flags, least: int = SEGMENT_BYTES
     Cost: linear in the equations; calls are inlined.
     """
     flat = _inlined(jaxpr, least)
-    ends = _ends(flat, freed_after_use, least)
+    ends = _segment_ends(flat, freed_after_use, least)
     if len(ends) < 2:
         return flat if _segmented(flat) else jaxpr
     last = last_reads(flat)
@@ -99,7 +99,7 @@ def _body_in_segments(body: Jaxpr, least: int) -> Jaxpr:
 # ---------------------------------------------------------------------------------------------------- choosing the cuts
 
 
-def _ends(jaxpr: Jaxpr, freed_after_use: Flags, least: int) -> list[int]:
+def _segment_ends(jaxpr: Jaxpr, freed_after_use: Flags, least: int) -> list[int]:
     """Return the end of each segment: the end of the program if the rest is one segment, otherwise the end with the
     fewest live bytes among those that are permitted, the last of several."""
     n, live = len(jaxpr.eqns), live_bytes(jaxpr, freed_after_use)

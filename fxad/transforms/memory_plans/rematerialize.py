@@ -207,16 +207,16 @@ class _Rematerialization:
 
     def _add_first_half(self) -> None:
         for start, stop in pairwise(self.schedule.forward):
-            self._run_together(start, stop)
+            self._add_forward_block(start, stop)
         self.forward_blocks = len(self.blocks)
 
     def _add_second_half(self) -> None:
         """Add the intervals of the segments, the last segment first."""
         for s in reversed(range(len(self.starts))):
-            if self._stretch(s):
-                self._interval(s, self._stretch(s))
+            if self._interval_of(s):
+                self._add_interval(s, self._interval_of(s))
 
-    def _stretch(self, segment: int) -> range:
+    def _interval_of(self, segment: int) -> range:
         """Return the equations of the interval of a segment."""
         stop = self.starts[segment - 1] if segment else len(self.halves.after)
         return range(self.starts[segment], stop)
@@ -264,7 +264,7 @@ class _Rematerialization:
         does."""
         out = [returned.get(s, set()) for s in range(len(self.starts))]
         for s in reversed(range(1, len(out))):
-            if not self._stretch(s):
+            if not self._interval_of(s):
                 out[s - 1], out[s] = out[s - 1] | out[s], set()
         return out
 
@@ -299,7 +299,7 @@ class _Rematerialization:
             out.append(Crossing(v, self.halves.before[k], intervals, stored, v in self.fixed))
         return tuple(out)
 
-    def _run_together(self, start: int, stop: int) -> None:
+    def _add_forward_block(self, start: int, stop: int) -> None:
         """Add equations before the turn, as one block if they have no effects."""
         eqns = self.halves.before[start:stop]
         if not eqns:
@@ -310,7 +310,7 @@ class _Rematerialization:
         last, available = self.halves.last_before, self.available
         self._add(eqns, [v for e in eqns for v in e.outs if last.get(v, -1) >= stop or v in available])
 
-    def _interval(self, segment: int, interval: range) -> None:
+    def _add_interval(self, segment: int, interval: range) -> None:
         """Add the equations of an interval that is not empty.
 
         Each of its runs (`_runs`) has three parts:
@@ -337,7 +337,7 @@ class _Rematerialization:
         returned = set[Atom]().union(*[self.between[s] for s in self.returned[segment]]) - self.available
         if self.schedule.split and self._unavailable(after[interval.start : interval.stop]):
             before_segment = self.between[segment]
-            self._block(segment, (), (returned | before_segment) - self.available, interval.start)
+            self._add_block(segment, (), (returned | before_segment) - self.available, interval.start)
             returned = set()
         for run in _runs(after, interval, self.schedule.split):
             needed = self._unavailable(after[run.start : run.stop])
@@ -349,7 +349,7 @@ class _Rematerialization:
             end = run.stop if segment else readers[-1] + 1 if readers else first
             read_later = {v for v in needed if self.halves.last_after.get(v, -1) >= interval.stop}
             self._add(after[run.start : first])
-            self._block(segment, after[first:end], returned | read_later, end)
+            self._add_block(segment, after[first:end], returned | read_later, end)
             self._add(after[end : run.stop])
             returned = set()
 
@@ -358,7 +358,7 @@ class _Rematerialization:
         producer, available = self.halves.producer, self.available
         return {a for e in eqns for a in e.ins if a in producer and a not in available}
 
-    def _computing(self, values: set[Atom]) -> list[int]:
+    def _equations_that_compute(self, values: set[Atom]) -> list[int]:
         """Return the equations that compute values from before the turn from what is available."""
         producer, before = self.halves.producer, self.halves.before
         needed = set[int]()
@@ -370,10 +370,10 @@ class _Rematerialization:
                 stack += [a for a in before[producer[v]].ins if a not in self.available]
         return sorted(needed)
 
-    def _block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
+    def _add_block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
         """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again in the
         interval of a segment. Then the values that are returned are available."""
-        numbers = self._computing(self._unavailable(eqns) | returned)
+        numbers = self._equations_that_compute(self._unavailable(eqns) | returned)
         for k in numbers:
             self.again[k].append(segment)
         again = [self.halves.before[k] for k in numbers]

@@ -162,10 +162,13 @@ class _Match:
         effects = any([e.prim.effects for e in (*body.eqns, *self.flow.eqns[start:stop])])
         if effects or any([may_fail(e.prim) for e in missing]):
             return None
-        operands = [self.operands.get(v.index) or self._filling(k, v.aval, start) for k, v in enumerate(body.ins)]
+        operands = [
+            self.operands.get(v.index) or self._operand_of_missing_equations(k, v.aval, start)
+            for k, v in enumerate(body.ins)
+        ]
         return IncompleteMatch(start, stop, self.places, tuple(operands), tuple(self.late()))
 
-    def _filling(self, k: int, aval: Aval, start: int) -> Atom:
+    def _operand_of_missing_equations(self, k: int, aval: Aval, start: int) -> Atom:
         """Return operand k for a body in which only missing equations read it: the operand of all other uses if it is
         the same and available, otherwise ones."""
         column = {operands[k] for operands in self.shared.operands}

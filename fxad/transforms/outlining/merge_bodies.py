@@ -62,11 +62,14 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
         larger = [b for b in ordered[at + 1 : at + 1 + MAX_LARGER] if OVERLAP * cost[b] <= cost[part]]
         for larger_body in [b for b in larger if keys[part] <= keys[b]][:MAX_COMPARED]:
             unused_time = uses[part] * (time[larger_body] - time[part])
-            if unused_time <= waste_left and (match := _part(flat[part], larger_body, flat[larger_body])) is not None:
+            if unused_time > waste_left:
+                continue
+            match = _as_part_of(flat[part], larger_body, flat[larger_body])
+            if match is not None:
                 waste_left -= unused_time
                 replacements[part] = match
                 break
-    return _called(jaxpr, replacements) if replacements else jaxpr
+    return _with_calls_replaced(jaxpr, replacements) if replacements else jaxpr
 
 
 @final
@@ -89,7 +92,7 @@ class _PartOfBody:
     results: tuple[int | None, ...]
 
 
-def _part(inlined_part: Jaxpr, larger_body: Jaxpr, inlined_larger: Jaxpr) -> _PartOfBody | None:
+def _as_part_of(inlined_part: Jaxpr, larger_body: Jaxpr, inlined_larger: Jaxpr) -> _PartOfBody | None:
     """Return a body as a part of `larger_body`; None if an equation or a result of it is not in `larger_body`, or if
     there are too many pairs of equal equations to compare. Both are compared with their calls inlined."""
     # `BodySearch` searches in one program, so this one has the equations of both
@@ -116,7 +119,7 @@ def _part(inlined_part: Jaxpr, larger_body: Jaxpr, inlined_larger: Jaxpr) -> _Pa
     return _PartOfBody(inlined_part, larger_body, operands, results)
 
 
-def _called(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _PartOfBody]) -> Jaxpr:
+def _with_calls_replaced(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _PartOfBody]) -> Jaxpr:
     """Replace calls of the parts by calls of the larger bodies."""
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:

@@ -102,7 +102,7 @@ def _linked_calls(
     carry: dict[int, int] = {}
     shorter: list[tuple[list[int], dict[int, int]]] = []
     for at in places:
-        links = _links(jaxpr, producer, chain[-1], at) if chain else {}
+        links = _results_read(jaxpr, producer, chain[-1], at) if chain else {}
         common = {p: r for p, r in links.items() if len(chain) < 2 or carry.get(p) == r}
         if not common:
             yield from reversed([*shorter, (chain, carry)])
@@ -113,7 +113,7 @@ def _linked_calls(
     yield from reversed([*shorter, (chain, carry)])
 
 
-def _links(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
+def _results_read(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
     """Map operands of the call at `at` to results of the call at `before`."""
     outs = jaxpr.eqns[before].outs
     ins = enumerate(jaxpr.eqns[at].ins)
@@ -167,7 +167,7 @@ def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
     producer = {v: eqn for eqn in b.eqns for v in eqn.outs}
     b.source = jaxpr.eqns[first].source
     columns = [substitute(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
-    results = _scanned(b, chain, columns, producer, _used(jaxpr, chain))
+    results = _scanned(b, chain, columns, producer, _results_used_outside(jaxpr, chain))
     for (k, r), value in results.items():
         env[jaxpr.eqns[chain.calls[k]].outs[r]] = value
     copy(chain.later)
@@ -175,7 +175,7 @@ def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
     return remove_dead_eqns(b.build(substitute(jaxpr.outs, env), jaxpr.name))
 
 
-def _used(jaxpr: Jaxpr, chain: _CallChain) -> list[tuple[int, int]]:
+def _results_used_outside(jaxpr: Jaxpr, chain: _CallChain) -> list[tuple[int, int]]:
     """Return the results of a chain that are used outside of it, as pairs (number of the call, number of the
     result)."""
     places = {at: k for k, at in enumerate(chain.calls)}
@@ -269,7 +269,7 @@ def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
 
 def _stack(emit: Emit, column: Column, in_rows: Sequence[_Rows | Atom], reverse: bool) -> Atom:
     """Return a column as one array, in the order of the scan. `in_rows` is the column as `_in_rows` returns it."""
-    counted = _counted(emit, column[::-1] if reverse else column)
+    counted = _as_iota(emit, column[::-1] if reverse else column)
     if counted is not None:
         return counted
     parts = [_stack_of_rows(emit, rows, reverse) for rows in (reversed(in_rows) if reverse else in_rows)]
@@ -290,7 +290,7 @@ def _stack_of_rows(emit: Emit, rows: _Rows | Atom, reverse: bool) -> Atom:
     return x if rows.count == 1 or (rows.step < 0) == reverse else emit.one(Rev((0,)), x)
 
 
-def _counted(emit: Emit, column: Column) -> Atom | None:
+def _as_iota(emit: Emit, column: Column) -> Atom | None:
     """Return a column of integers with equal steps as an `iota`; None for other columns."""
     if column[0].aval.shape or column[0].aval.dtype not in INTS or not all([isinstance(a, Lit) for a in column]):
         return None

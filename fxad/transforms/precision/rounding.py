@@ -145,7 +145,7 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
             ins = tuple([b.one(STOP_GRADIENT, a) if n in factors_of(prim) else a for n, a in enumerate(ins)])
         form = _enterable(prim)
         if form is not None and (bodies := _bodies_with_sites(form, wants)):
-            entered, extensions = _entered(form, bodies)
+            entered, extensions = _with_extended_bodies(form, bodies)
             accumulators_of: dict[int, list[Atom]] = {}
             for e in extensions:
                 own = [accumulator_for(replace(site, path=(k, e.body, *site.path))) for site in e.sites]
@@ -223,7 +223,7 @@ class _Extension(NamedTuple):
     sites: tuple[Site, ...]
 
 
-def _entered(prim: HigherOrder, inner: dict[int, WithAccumulators]) -> tuple[Primitive, list[_Extension]]:
+def _with_extended_bodies(prim: HigherOrder, inner: dict[int, WithAccumulators]) -> tuple[Primitive, list[_Extension]]:
     """Return the primitive over bodies with accumulators, which are constants; and the extensions of its operands, one
     for each body that has accumulators."""
     layout = prim.layout
@@ -302,7 +302,7 @@ def _tap(
         given = iter(b.inputs(operand_avals))
         operands = tuple([lit or next(given) for lit in literals])
         zero = _first(b, b.input(accumulator))
-        return b, operands, tuple([b.one(ADD, y, _filled(b, converted(b, zero, y.aval.dtype), y.aval)) for y in ys])
+        return b, operands, tuple([b.one(ADD, y, _broadcast(b, converted(b, zero, y.aval.dtype), y.aval)) for y in ys])
 
     probe, operands, same = begun(ACCUMULATOR)  # which sums there are decides the type of the accumulator
     found = local_errors(probe, eqn, operands, same)
@@ -343,7 +343,7 @@ def _push_of_tap(avals: Sequence[Aval], accumulator: Aval, residuals: Sequence[A
     errors = b.inputs(residuals)[: len(avals)]
     first = _first(b, dot)
     pushed = [
-        b.one(ADD, t, b.one(MUL, e, _filled(b, converted(b, first, t.aval.dtype), t.aval)))
+        b.one(ADD, t, b.one(MUL, e, _broadcast(b, converted(b, first, t.aval.dtype), t.aval)))
         for t, e in zip(dots, errors, strict=True)
     ]
     return b.build(pushed, name)
@@ -378,7 +378,7 @@ def _first(b: Builder, accumulator: Atom) -> Atom:
     return b.one(Reshape(()), b.one(Slice((0,), (1,), (1,)), accumulator))
 
 
-def _filled(b: Builder, scalar: Atom, aval: Aval) -> Atom:
+def _broadcast(b: Builder, scalar: Atom, aval: Aval) -> Atom:
     return emit_broadcast(b, scalar, aval.shape, ()) if aval.shape else scalar
 
 
@@ -392,13 +392,13 @@ def _sums(
     b: Builder, ct: Atom, e: Atom, y: Atom | None, summand: Atom | None, wanted: tuple[Sum, ...], wants: Wants
 ) -> Atom:
     """Return the wanted sums for one result."""
-    weighted = _times(b, ct, e, wants.overflows)
+    weighted = _product_or_zero(b, ct, e, wants.overflows)
     sums = [_sum(b, weighted)]
     if Sum.ERROR_SQUARES in wanted:
         sums.append(_sum(b, b.one(MUL, weighted, weighted)))
     for size in [x for x in (y, summand) if x is not None]:
         a, x = (ct, size) if wants.sizes else (_sampled(b, ct), _sampled(b, size))
-        product = _times(b, b.one(ABS, a), b.one(ABS, x))
+        product = _product_or_zero(b, b.one(ABS, a), b.one(ABS, x))
         sums.append(_sum(b, b.one(MUL, product, product)))
     return sums[0] if len(sums) == 1 else b.one(Concatenate(0), *sums)
 
@@ -411,7 +411,7 @@ def _sampled(b: Builder, x: Atom) -> Atom:
     return b.one(Slice((0,), (x.aval.size,), (x.aval.size // _SAMPLE,)), flat)
 
 
-def _times(b: Builder, ct: Atom, x: Atom, overflows: bool = False) -> Atom:
+def _product_or_zero(b: Builder, ct: Atom, x: Atom, overflows: bool = False) -> Atom:
     """Return the product, the real part of a complex one; 0 where the adjoint is 0, also if x is nan, and, but for
     `overflows`, if it is infinite."""
     if ct.aval.dtype in dtypes.COMPLEX or x.aval.dtype in dtypes.COMPLEX:
@@ -488,7 +488,7 @@ def _divided(b: Builder, weight: Atom, size: Atom) -> Atom:
     """Return a weight divided by the size of the results, in its dtype."""
     wide = dtypes.complex128 if weight.aval.dtype in dtypes.COMPLEX else dtypes.float64
     divisor = converted(b, size, wide)
-    return converted(b, b.one(DIV, converted(b, weight, wide), _filled(b, divisor, weight.aval)), weight.aval.dtype)
+    return converted(b, b.one(DIV, converted(b, weight, wide), _broadcast(b, divisor, weight.aval)), weight.aval.dtype)
 
 
 def is_single(results: Sequence[Aval]) -> bool:

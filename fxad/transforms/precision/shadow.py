@@ -121,10 +121,10 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     """
     walker = _ShadowInterpreter()
     with np.errstate(all="ignore"):
-        outs = walker.run(jaxpr, [_both(x) for x in operands], ())
+        outs = walker.run(jaxpr, [_equal_in_both_runs(x) for x in operands], ())
         inexact = [x for x in outs if x.dtype.names]
         error = sqrt(sum([float((np.abs(_difference(x)) ** 2).sum()) for x in inexact]))
-        size = sqrt(sum([float((np.abs(_part(x, "high")) ** 2).sum()) for x in inexact]))
+        size = sqrt(sum([float((np.abs(_component(x, "high")) ** 2).sum()) for x in inexact]))
     rows = []
     for path in sorted(walker.seen):
         around, eqn, inside = located(jaxpr, path)
@@ -140,8 +140,8 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
         tuple(rows),
         inf if np.isnan(error) else error,
         size,
-        tuple([np.asarray(_part(x, "low")) for x in inexact]),
-        tuple([np.asarray(_part(x, "high")) for x in inexact]),
+        tuple([np.asarray(_component(x, "low")) for x in inexact]),
+        tuple([np.asarray(_component(x, "high")) for x in inexact]),
         tuple(sorted(walker.approximate)),
     )
 
@@ -177,7 +177,7 @@ def _structured(dtype: Any) -> np.dtype[Any]:
     return np.dtype([("low", dtype), ("high", np.float64)])
 
 
-def _both(x: NDArray) -> NDArray:
+def _equal_in_both_runs(x: NDArray) -> NDArray:
     """Return a value that is the same in both runs."""
     if x.dtype not in dtypes.INEXACT:
         return x
@@ -195,7 +195,7 @@ class _Type:
     dtype: np.dtype[Any]
 
 
-def _part(x: NDArray, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def _component(x: NDArray, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     """Return `low`, `high` or `rest` of a structured array."""
     return cast("np.ndarray[Any, np.dtype[np.void]]", x)[name]
 
@@ -206,22 +206,22 @@ def _has_rest(x: NDArray) -> bool:
 
 
 def _low(x: NDArray) -> NDArray:
-    return np.asarray(_part(x, "low")) if x.dtype.names else x
+    return np.asarray(_component(x, "low")) if x.dtype.names else x
 
 
 def _difference(x: NDArray) -> NDArray:
     """Return the result of the shadow minus that of the program, in high precision."""
-    low = _part(x, "low").astype(_part(x, "high").dtype)
-    same = (low == _part(x, "high")) | (np.isnan(low) & np.isnan(_part(x, "high")))
-    rest = _part(x, "rest") if _has_rest(x) else 0.0
-    return np.where(same, 0.0, _part(x, "high") - low) + rest
+    low = _component(x, "low").astype(_component(x, "high").dtype)
+    same = (low == _component(x, "high")) | (np.isnan(low) & np.isnan(_component(x, "high")))
+    rest = _component(x, "rest") if _has_rest(x) else 0.0
+    return np.where(same, 0.0, _component(x, "high") - low) + rest
 
 
 def _relative(x: NDArray) -> float:
     """Return the relative error of a value, in the Euclidean norm."""
     with np.errstate(all="ignore"):
         error = float(np.linalg.norm(np.ravel(_difference(x))))
-        return 0.0 if error == 0 else inf if np.isnan(error) else relative_to(error, _norm(_part(x, "high")))
+        return 0.0 if error == 0 else inf if np.isnan(error) else relative_to(error, _norm(_component(x, "high")))
 
 
 def _norm(x: NDArray) -> float:
@@ -259,7 +259,7 @@ class _ShadowInterpreter:
         env: dict[Atom, NDArray] = dict(zip(jaxpr.ins, args, strict=True))
 
         def value(a: Atom) -> NDArray:
-            return _both(a.array) if isinstance(a, Lit) else env[a]
+            return _equal_in_both_runs(a.array) if isinstance(a, Lit) else env[a]
 
         for k, eqn in enumerate(jaxpr.eqns):
             ins = [value(a) for a in eqn.ins]
@@ -307,10 +307,12 @@ class _ShadowInterpreter:
         of_64_bits = any([a.dtype in (dtypes.float64, dtypes.complex128) for a in avals])
         if isinstance(eqn.prim, ROUNDS) and ins[0].dtype.names and eqn.outs[0].aval.inexact:
             x = ins[0]
-            high = _part(x, "high") if eqn.outs[0].aval.dtype in dtypes.COMPLEX else np.real(_part(x, "high"))
-            return [(high, _part(x, "rest") if _has_rest(x) else None)]
+            high = _component(x, "high") if eqn.outs[0].aval.dtype in dtypes.COMPLEX else np.real(_component(x, "high"))
+            return [(high, _component(x, "rest") if _has_rest(x) else None)]
         if all([a.dtype == dtypes.float64 or not a.inexact for a in avals]) and not isinstance(eqn.prim, HigherOrder):
-            operands = [double_double.pair(_part(x, "high"), _part(x, "rest")) if x.dtype.names else x for x in ins]
+            operands = [
+                double_double.pair(_component(x, "high"), _component(x, "rest")) if x.dtype.names else x for x in ins
+            ]
             found, exact = double_double.evaluate(eqn.prim, operands)
             if not exact and any([v.aval.inexact for v in eqn.outs]):
                 self.approximate.add(eqn.prim.name)
@@ -318,10 +320,10 @@ class _ShadowInterpreter:
         if of_64_bits and not copies(eqn.prim):
             self.approximate.add(eqn.prim.name)
         if isinstance(eqn.prim, Lu):  # the row exchanges are decisions
-            return [(_eliminated(_part(ins[0], "high"), low[1]), None), (low[1], None)]
+            return [(_eliminated(_component(ins[0], "high"), low[1]), None), (low[1], None)]
         wide = retyped(single_equation(eqn.prim, [a.aval for a in eqn.ins]), TO_FLOAT64)
         highs = [
-            np.asarray(_part(x, "high"), a.dtype) if x.dtype.names else x
+            np.asarray(_component(x, "high"), a.dtype) if x.dtype.names else x
             for x, a in zip(ins, wide.in_avals, strict=True)
         ]
         return [(x, None) for x in run(wide, highs)]
@@ -340,7 +342,7 @@ class _ShadowInterpreter:
         if relative > before.error or not digits_before:
             digits_before = digits[-1:]
         worst = (relative, of_operands) if relative > before.error else (before.error, before.operands)
-        finite = before.finite and all([bool(np.isfinite(_as_float(_part(x, "low"))).all()) for x in inexact])
+        finite = before.finite and all([bool(np.isfinite(_as_float(_component(x, "low"))).all()) for x in inexact])
         self.seen[path] = _Seen(*worst, (*[c for c in causes if c.digits is None], *digits_before), finite)
 
     def _causes(
@@ -349,19 +351,19 @@ class _ShadowInterpreter:
         operands_finite = all([bool(np.isfinite(_as_float(_low(x))).all()) for x in ins if x.dtype.names])
         flows = False
         for x in outs:
-            low = _as_float(_part(x, "low"))
-            if operands_finite and bool((~np.isfinite(low) & np.isfinite(_part(x, "high"))).any()):
+            low = _as_float(_component(x, "low"))
+            if operands_finite and bool((~np.isfinite(low) & np.isfinite(_component(x, "high"))).any()):
                 flows = True
                 yield Cause(CauseKind.OVERFLOW)
             # an operand that is wrong already may be zero itself
             if of_operands < 0.5 and bool(
-                ((low == 0) & (_part(x, "high") != 0) & np.logical_not(_cancels(eqn, ins, x))).any()
+                ((low == 0) & (_component(x, "high") != 0) & np.logical_not(_cancels(eqn, ins, x))).any()
             ):
                 flows = True
                 yield Cause(CauseKind.UNDERFLOW)
         if flows:
             return
-        roundoff = max([unit_roundoff(_part(x, "low").dtype) for x in outs])
+        roundoff = max([unit_roundoff(_component(x, "low").dtype) for x in outs])
         reference = max(of_operands, roundoff)
         if relative > _GROWTH * reference and relative != inf:
             cancels = isinstance(eqn.prim, Add | Sub)

@@ -74,14 +74,14 @@ class Csr:
 
     def without_diagonal(self) -> Csr:
         rows, columns = self.entries()
-        return self._with(rows != columns)
+        return self._with_entries(rows != columns)
 
     def part(self, rows: BoolArray, columns: BoolArray) -> Csr:
         """Return the pattern of the same shape with the entries in some rows and columns."""
         i, j = self.entries()
-        return self._with(rows[i] & columns[j])
+        return self._with_entries(rows[i] & columns[j])
 
-    def _with(self, kept: BoolArray) -> Csr:
+    def _with_entries(self, kept: BoolArray) -> Csr:
         """Return the pattern of the same shape with some entries."""
         rows, columns = self.entries()
         indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=self.shape[0]))])

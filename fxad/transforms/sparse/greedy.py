@@ -40,7 +40,7 @@ def greedy_columns(pattern: Csr) -> Colors:
     matrix = scipy_sparse().csc_array(
         (np.ones(len(matrix.indices), np.int8), matrix.indices, matrix.indptr), shape=pattern.shape
     )[:, used]
-    weight = _crowding(pattern)[used]
+    weight = _degrees(pattern)[used]
     best = np.asarray(group(matrix, np.arange(len(used))), np.int32)
     repetitions = int(np.clip(30_000_000 // ((least + 1) * (len(used) + m)), 2, 60))
     for k in range(2 + repetitions):
@@ -52,7 +52,7 @@ def greedy_columns(pattern: Csr) -> Colors:
         elif k == 1:
             if weight.sum() > _MOST_ENTRIES:
                 continue
-            order = smallest_last(_meeting(matrix))
+            order = smallest_last(_column_intersection_graph(matrix))
         else:
             order = _class_order(best, weight, k)
         other = np.asarray(group(matrix, order), np.int32)
@@ -61,14 +61,14 @@ def greedy_columns(pattern: Csr) -> Colors:
     return colors
 
 
-def _crowding(pattern: Csr) -> npt.NDArray[np.float64]:
+def _degrees(pattern: Csr) -> npt.NDArray[np.float64]:
     """Return, for each column, the number of other entries in its rows: its degree, with repetitions."""
     i, j = pattern.entries()
     weights = (pattern.counts() - 1)[i].astype(np.float64)
     return np.bincount(j, weights, pattern.shape[1]).astype(np.float64)
 
 
-def _meeting(matrix: Any) -> Csr:
+def _column_intersection_graph(matrix: Any) -> Csr:
     """Return the graph of the columns that share a row."""
     ones = matrix.astype(np.int32)
     product = (ones.T @ ones).tocsr()

@@ -184,11 +184,11 @@ def shifted(r: Relation, out: int, ins: int) -> Relation:
         return r
     return Relation(
         frozenset([Box(b.out0 + out, b.in0 + ins, b.dims) for b in r.boxes]),
-        tuple([(_moved(o, out), _moved(i, ins)) for o, i in r.tables]),
+        tuple([(_offset(o, out), _offset(i, ins)) for o, i in r.tables]),
     )
 
 
-def _moved(numbers: Ints, by: int) -> Ints:
+def _offset(numbers: Ints, by: int) -> Ints:
     return np.add(numbers, by, dtype=np.int64) if by else numbers
 
 
@@ -253,7 +253,7 @@ def pairs(r: Relation) -> tuple[Ints, Ints]:
     return np.concatenate([o for o, _ in parts]), np.concatenate([i for _, i in parts])
 
 
-def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
+def _sorted_pair_numbers(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
     """Return the numbers o width + i of all pairs, in order, each once. Large arrays are written once: most of the time
     is that of new memory."""
     keys = np.empty(sum([len(o) for o, _ in parts]), np.int64)
@@ -276,7 +276,7 @@ def _keys(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
 def merged(tables: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     """Return the pairs of several tables as one, each once."""
     width = max([int(i.max(initial=0)) for _, i in tables]) + 1
-    keys = _keys(tables, width)
+    keys = _sorted_pair_numbers(tables, width)
     o = keys // width
     keys -= o * width
     return o, keys
@@ -287,7 +287,7 @@ def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArra
     found = _csr_of_band(r, rows)
     if found is not None:
         return found
-    keys = _keys([*[pairs_of_box(b) for b in sorted(r.boxes)], *r.tables], columns)
+    keys = _sorted_pair_numbers([*[pairs_of_box(b) for b in sorted(r.boxes)], *r.tables], columns)
     o = keys // max(columns, 1)
     indptr = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(o, minlength=rows), out=indptr[1:])
@@ -333,13 +333,17 @@ def compose(a: Relation, d: Relation, middle: int) -> Relation:
         for y in d.boxes:
             found = _look_up(m, y.out0, y.in0, list(y.dims))
             alone = Relation(frozenset(), ((o, m),))
-            parts.append(_join(alone, relation(y), middle) if found is None else table(o[found.met], found.others))
+            parts.append(
+                _compose_by_pairs(alone, relation(y), middle) if found is None else table(o[found.met], found.others)
+            )
         parts += [_compose_tables(o, m, k, i, middle) for k, i in d.tables]
     for m, i in d.tables:
         for x in a.boxes:
             found = _look_up(m, x.in0, x.out0, [(n, t, s) for n, s, t in x.dims])
             alone = Relation(frozenset(), ((m, i),))
-            parts.append(_join(relation(x), alone, middle) if found is None else table(found.others, i[found.met]))
+            parts.append(
+                _compose_by_pairs(relation(x), alone, middle) if found is None else table(found.others, i[found.met])
+            )
     return union(*parts)
 
 
@@ -377,7 +381,7 @@ def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> _Looked
 def _of_pairs(x: Box, y: Box) -> Relation:
     """Compose two boxes by their pairs."""
     lo, hi = max(x.in_bounds[0], y.out_bounds[0]), min(x.in_bounds[1], y.out_bounds[1])
-    return _join(relation(x), relation(y), hi + 1) if lo <= hi else EMPTY
+    return _compose_by_pairs(relation(x), relation(y), hi + 1) if lo <= hi else EMPTY
 
 
 def bounds(start: int, dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -391,15 +395,15 @@ def _compose_tables(o: Ints, m: Ints, k: Ints, i: Ints, middle: int) -> Relation
     if _are_consecutive(k):
         if m is k:  # the numbers of the results of a gather, which a scatter adds
             return _distinct(o, i)
-        o, m = _between(o, m, k[0], k[-1])
+        o, m = _pairs_in_range(o, m, k[0], k[-1])
         return _distinct(o, i[m - k[0] if k[0] else m])
     if _are_consecutive(m):
-        i, k = _between(i, k, m[0], m[-1])
+        i, k = _pairs_in_range(i, k, m[0], m[-1])
         return _distinct(o[k - m[0] if m[0] else k], i)
-    return _join(Relation(frozenset(), ((o, m),)), Relation(frozenset(), ((k, i),)), middle)
+    return _compose_by_pairs(Relation(frozenset(), ((o, m),)), Relation(frozenset(), ((k, i),)), middle)
 
 
-def _between(ends: Ints, numbers: Ints, first: int, last: int) -> tuple[Ints, Ints]:
+def _pairs_in_range(ends: Ints, numbers: Ints, first: int, last: int) -> tuple[Ints, Ints]:
     """Return the pairs (end, number) with first <= number <= last."""
     if not len(numbers) or (numbers.min() >= first and numbers.max() <= last):
         return ends, numbers
@@ -425,7 +429,7 @@ def _distinct(o: Ints, i: Ints) -> Relation:
     return table(o, i)
 
 
-def _join(a: Relation, d: Relation, middle: int) -> Relation:
+def _compose_by_pairs(a: Relation, d: Relation, middle: int) -> Relation:
     """Compose by pairs; a dense block if they are too many."""
     if a.pairs <= MAX_PAIRS and d.pairs <= MAX_PAIRS:
         (o, m), (k, i) = pairs(a), pairs(d)

@@ -101,7 +101,7 @@ def leading_axes(y: Aval, x: Aval, dense_axes: Sequence[int]) -> Relation:
     return along_axes(y, x, {a: a for a in range(x.ndim) if a not in axes})
 
 
-def _same(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _identity(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
     return identity(eqn.ins[k].aval.size)
 
 
@@ -182,7 +182,7 @@ def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: LazyKnownV
 # ---------------------------------------------------------------------------------------------------------- indices
 
 
-def _places(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _element_numbers(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.arange(1, x.size + 1).reshape(x.shape)
 
 
@@ -193,7 +193,7 @@ def _note_unknown_index(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None
     )
 
 
-def _read(prim: Primitive, eqn: Eqn, values: LazyKnownValues) -> Relation | None:
+def _relation_of_read(prim: Primitive, eqn: Eqn, values: LazyKnownValues) -> Relation | None:
     """Return the relation of a read at known indices: what it reads from the numbers of the elements."""
     indices = [values.get(a) for a in eqn.ins[1:]]
     if any([i is None for i in indices]):
@@ -204,7 +204,7 @@ def _read(prim: Primitive, eqn: Eqn, values: LazyKnownValues) -> Relation | None
         and (places := _elements(eqn.ins[0].aval, indices[0])) is not None
     ):
         return table(values.numbers(len(places)), places)
-    read = prim.impl(_places(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
+    read = prim.impl(_element_numbers(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
     places = np.flatnonzero(read)
     return table(places, read[places] - 1)
 
@@ -219,7 +219,7 @@ def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
 
 
 def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
-    known = _read(prim, eqn, values)
+    known = _relation_of_read(prim, eqn, values)
     if known is not None:
         return known
     _note_unknown_index(eqn, notes, prim.start_index_map)
@@ -286,7 +286,8 @@ def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: LazyKnow
     starts = [values.get(a) for a in eqn.ins[2:]]
     known = all([s is not None for s in starts])
     if known and k == 0:
-        kept = prim.impl(_places(x), np.zeros(update.shape, np.int64), *[s for s in starts if s is not None])[0].ravel()
+        known_starts = [s for s in starts if s is not None]
+        kept = prim.impl(_element_numbers(x), np.zeros(update.shape, np.int64), *known_starts)[0].ravel()
         places = np.flatnonzero(kept)
         return table(places, places)
     if k == 0:
@@ -299,7 +300,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
     indices = values.get(eqn.ins[1])
     if k == 0:
         if type(prim) is Scatter and indices is not None:
-            kept = prim.impl(_places(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
+            kept = prim.impl(_element_numbers(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
             places = np.flatnonzero(kept)
             return table(places, places)
         return identity(x.size)
@@ -310,7 +311,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
         if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
             return table(elements, values.numbers(len(elements)))
         gather = Gather(*prim.windows.numbers, sizes, prim.mode, indices_sorted=False, unique_indices=False)
-        read = gather.impl(_places(x), indices)[0].ravel()
+        read = gather.impl(_element_numbers(x), indices)[0].ravel()
         places = np.flatnonzero(read)
         return table(read[places] - 1, places)
     _note_unknown_index(eqn, notes, prim.scatter_dims_to_operand_dims)
@@ -472,8 +473,9 @@ def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes
 RULES: Final[Mapping[type[Primitive], SparsityRule]] = MappingProxyType(
     {
         SelectN: _select, Mark: _one_to_one, OptimizationBarrier: _one_to_one, Check: _one_to_one,
-        ShardingConstraint: _same, Reshape: _same, Squeeze: _same, ExpandDims: _same, BroadcastInDim: _broadcast,
-        ReduceSum: _reduce, Transpose: _transpose, Rev: _rev, Slice: _slice, Pad: _pad, Concatenate: _concatenate,
+        ShardingConstraint: _identity, Reshape: _identity, Squeeze: _identity, ExpandDims: _identity,
+        BroadcastInDim: _broadcast, ReduceSum: _reduce, Transpose: _transpose, Rev: _rev, Slice: _slice, Pad: _pad,
+        Concatenate: _concatenate,
         Gather: _gather, DynamicSlice: _dynamic_slice, Index: _index, DynamicUpdateSlice: _update,
         ScatterFamily: _scatter, Contraction: _dot, ConvGeneralDilated: _conv, ReduceWindowSum: _window,
         SelectAndGatherAdd: _window, SelectAndScatterAdd: _add_to_windows, Cumulative: _cumulative,

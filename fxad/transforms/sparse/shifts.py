@@ -56,7 +56,7 @@ def color_band(offsets: Sequence[int], shape: MatrixShape, kind: str) -> Colorin
         else:
             met = {a - b for a, b in pairs if max(0, -a, -b) < min(m, n - a, n - b)}  # some row has both entries
         steps = np.array(sorted(met), np.int64).reshape(-1, 1)
-        found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, _apart)
+        found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, _differ_in_color)
     if found is None:
         return None
     modulus, _ = found
@@ -83,7 +83,7 @@ def color_stencil(
     periods = [(axis, grid[axis]) for axis in range(len(grid)) if periodic[axis]]
     array = np.array(sorted(steps), np.int64).reshape(-1, len(grid))
     least = fewest_of_stencil(offsets, grid, periodic, kind)
-    test: Test = _apart
+    test: Test = _differ_in_color
     if kind == "acyclic":
         straight = [axis for axis in range(len(grid)) if not periodic[axis]]
         closed = np.all(array[:, None, straight] == array[None, :, straight], axis=2)
@@ -330,7 +330,7 @@ def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], per
     return best
 
 
-def _apart(steps: Ints, _modulus: int) -> BoolArray:
+def _differ_in_color(steps: Ints, _modulus: int) -> BoolArray:
     """Return True for the rows of residues without a zero: columns that share a row differ in colour."""
     apart: BoolArray = np.all(steps != 0, axis=1)
     return apart

@@ -130,7 +130,7 @@ def _permutation(ctx: MaskCtx, prim: LuPivotsToPermutation, args: Atoms, ins: Av
 # ------------------------------------------------------------------------------------------------------- eigenvalues
 
 
-def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
+def _singular_value_bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
     """Return a number that no eigenvalue or singular value exceeds, for each matrix: `order` times the greatest of the
     magnitudes `size`, or 1 for a matrix of zeros. It is a constant of the derivative."""
     greatest = ctx.one(ReduceMax((size.aval.ndim - 2, size.aval.ndim - 1)), ctx.one(STOP_GRADIENT, size))
@@ -138,7 +138,7 @@ def _bound(ctx: MaskCtx, size: Atom, order: int) -> Atom:
     return ctx.one(SELECT_N, ctx.one(GT, greatest, Lit.of(0, greatest.aval)), Lit.of(1, greatest.aval), greatest)
 
 
-def _apart(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
+def _distinct_numbers_above(ctx: MaskCtx, bound: Atom, order: int, *, descending: bool = False) -> Atom:
     """Return numbers between two and three times the bound, all different: (..., order)."""
     shape = (*bound.aval.shape, order)
     steps = ctx.one(ConvertElementType(bound.aval.dtype), ctx.iota(shape, len(shape) - 1))
@@ -156,7 +156,8 @@ def _eigh(ctx: MaskCtx, prim: Eigh, args: Atoms, ins: Avals, outs: Avals) -> Seq
         if clear.aval.dtype in dtypes.COMPLEX:  # imaginary parts on the diagonal are ignored
             size = ctx.one(SELECT_N, on_diagonal(ctx, shape), size, ctx.one(ABS, ctx.one(REAL, clear)))
         triangle = lower_mask(ctx, shape) if prim.lower_a else ctx.one(NOT, lower_mask(ctx, shape, -1))
-        values = _apart(ctx, _bound(ctx, zero_unless(ctx.one, triangle, size), order), order)
+        bound = _singular_value_bound(ctx, zero_unless(ctx.one, triangle, size), order)
+        values = _distinct_numbers_above(ctx, bound, order)
         x = _with_block(ctx, x, aval, as_complex(ctx.one, repeat_as_rows(ctx.one, values, shape), x.aval))
     else:
         x = ctx.zero_filled(x, aval.shape)
@@ -168,8 +169,8 @@ def _eig(ctx: MaskCtx, prim: Eig, args: Atoms, ins: Avals, outs: Avals) -> Seque
     shape, order = x.aval.shape, x.aval.shape[-1]
     if not ctx.ragged(aval.shape[-2:]) or not order:
         return _zeros(ctx, prim, args, ins, outs)
-    bound = _bound(ctx, ctx.one(ABS, ctx.zero_filled(x, aval.shape)), order)
-    values = repeat_as_rows(ctx.one, _apart(ctx, bound, order), shape)
+    bound = _singular_value_bound(ctx, ctx.one(ABS, ctx.zero_filled(x, aval.shape)), order)
+    values = repeat_as_rows(ctx.one, _distinct_numbers_above(ctx, bound, order), shape)
     w, *vectors = ctx(prim, _with_block(ctx, x, aval, as_complex(ctx.one, values, x.aval)))
     # no order of eigenvalues is promised: those of the padding, which exceed the bound, are sorted to the end
     magnitude = ctx.one(ABS, w)
@@ -202,7 +203,7 @@ def _window(ctx: MaskCtx, x: Atom, axis: int, start: Atom | None, padded: int) -
     return x if x.aval.shape[axis] == padded else emit_slice(ctx, x, axis, 0, padded)
 
 
-def _framed(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
+def _with_unit_diagonal(ctx: MaskCtx, x: Atom, aval: Aval) -> tuple[Atom, Atom | None]:
     """Return matrices with the valid block on the diagonal and ones on the rest of it, so that they have the rank of
     the valid block and more; and the place of that block, if it is not the first. No column exceeds the rows.
 
@@ -250,7 +251,7 @@ def _block(ctx: MaskCtx, x: Atom, aval: Aval, start: Atom | None) -> Atom:
 
 
 def _lu(ctx: MaskCtx, prim: Lu, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    framed, start = _framed(ctx, args[0], ins[0])
+    framed, start = _with_unit_diagonal(ctx, args[0], ins[0])
     factors, pivots = ctx(prim, framed)
     exchanged = _window(ctx, pivots, pivots.aval.ndim - 1, start, ctx.padded_size(outs[1].shape[-1]))
     if start is not None:
@@ -259,7 +260,7 @@ def _lu(ctx: MaskCtx, prim: Lu, args: Atoms, ins: Avals, outs: Avals) -> Sequenc
 
 
 def _qr(ctx: MaskCtx, prim: Qr, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    framed, start = _framed(ctx, args[0], ins[0])
+    framed, start = _with_unit_diagonal(ctx, args[0], ins[0])
     return [_block(ctx, y, aval, start) for y, aval in zip(ctx(prim, framed), outs, strict=True)]
 
 
@@ -294,11 +295,12 @@ def _svd(ctx: MaskCtx, prim: Svd, args: Atoms, ins: Avals, outs: Avals) -> Seque
     s, u, vh = _reduced_svd(ctx, True, x, aval)
     k = outs[0].shape[-1]
     of_v = aval.with_shape((*batch, n, k))
-    full_u = _completed(ctx, u, aval.with_shape((*batch, m, k)), outs[1])
-    return s, full_u, conjugate_transpose(ctx.one, _completed(ctx, conjugate_transpose(ctx.one, vh), of_v, outs[2]))
+    full_u = _completed_basis(ctx, u, aval.with_shape((*batch, m, k)), outs[1])
+    full_v = _completed_basis(ctx, conjugate_transpose(ctx.one, vh), of_v, outs[2])
+    return s, full_u, conjugate_transpose(ctx.one, full_v)
 
 
-def _completed(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
+def _completed_basis(ctx: MaskCtx, u: Atom, aval: Aval, out: Aval) -> Atom:
     """Return the orthonormal columns `u`, and further columns that complete them to a basis."""
     (full, _) = _qr(
         ctx, Qr(True), (u,), (aval,), (out, aval.with_shape((*out.shape[:-2], out.shape[-1], aval.shape[-1])))
@@ -336,10 +338,10 @@ def _reduced_svd(ctx: MaskCtx, vectors: bool, x: Atom, aval: Aval) -> Sequence[A
         rows = 2 * columns
     start = ctx.one(SUB, int_literal(columns), ctx.count(k)) if ctx.masked(k) else None
     if start is not None and columns:
-        bound = _bound(ctx, ctx.one(ABS, x), columns)
+        bound = _singular_value_bound(ctx, ctx.one(ABS, x), columns)
         x = _shifted(ctx, _shifted(ctx, x, rank - 2, start, columns, rows), rank - 1, start, columns, columns)
         shape = x.aval.shape
-        values = repeat_as_rows(ctx.one, _apart(ctx, bound, columns, descending=True), shape)
+        values = repeat_as_rows(ctx.one, _distinct_numbers_above(ctx, bound, columns, descending=True), shape)
         first = ctx.one(LT, ctx.iota(shape, rank - 1), emit_broadcast(ctx, start, shape, ()))
         first = ctx.one(AND, on_diagonal(ctx, shape), first)
         x = ctx.one(SELECT_N, first, x, as_complex(ctx.one, values, x.aval))

@@ -39,13 +39,15 @@ def _dot(ctx: MaskCtx, prim: Contraction, args: Atoms, ins: Avals, outs: Avals) 
     rhs = _operand(ctx, rhs, right.shape, prim.rhs_contract, rhs_free, finite_lhs)
     out: Atom = ctx.one(prim, lhs, rhs)
     # an element of the other operand that is infinite makes all products with it infinite or nan
-    zeros = _moved(ctx.facts(lhs).zeros, lhs_free, lhs_places) | _moved(ctx.facts(rhs).zeros, rhs_free, rhs_places)
+    zeros = _renumbered(ctx.facts(lhs).zeros, lhs_free, lhs_places) | _renumbered(
+        ctx.facts(rhs).zeros, rhs_free, rhs_places
+    )
     later_axes = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
     finite_free = ctx.padded_axes(shape, later_axes)
     ctx.learn(out, PaddingFacts(finite_axes=finite_lanes | finite_free, zeros_unless_infinite=zeros))
     out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later_axes])
     for a, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
-        ctx.add_pending(out, _moved(ctx.pending(a), batch, range(n)))
+        ctx.add_pending(out, _renumbered(ctx.pending(a), batch, range(n)))
     return (ctx.cleared_later(out, shape, later_axes),)
 
 
@@ -80,7 +82,7 @@ def _operand(
     return ctx.zero_filled(x, shape, zero)
 
 
-def _moved(axes: PaddedAxes, old: Sequence[int], new: Sequence[int]) -> PaddedAxes:
+def _renumbered(axes: PaddedAxes, old: Sequence[int], new: Sequence[int]) -> PaddedAxes:
     """Return the axes among `old` in their `new` places."""
     return frozenset([(new[old.index(a)], n) for a, n in axes if a in old])
 

@@ -129,7 +129,7 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
     for a, (lo, hi, interior) in enumerate(zip(prim.low, prim.high, prim.interior, strict=True)):
         m = ctx.padded_size(y.shape[a])
         if ctx.masked(interior):
-            x = _spread(ctx, x, value, a, ins[0].shape[a], m, lo, interior)
+            x = _with_interior_padding(ctx, x, value, a, ins[0].shape[a], m, lo, interior)
             pads.append((0, 0, 0))
             continue
         n = x.aval.shape[a]
@@ -151,7 +151,9 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
     return (ctx.cleared(out, y.shape),)
 
 
-def _spread(ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int) -> Atom:
+def _with_interior_padding(
+    ctx: MaskCtx, x: Atom, value: Atom, axis: int, n: int, padded: int, low: int, interior: int
+) -> Atom:
     """Return `x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the
     result reads its element."""
     line = ctx.iota((padded,), 0)
@@ -217,7 +219,7 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
         ctx.add_pending(out, moved(ctx.pending(x)))
         return (out,)
     x = ctx.clear_pending(x)
-    return (_regrouped(ctx, x, old, new),)
+    return (_gathering_reshape(ctx, x, old, new),)
 
 
 def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
@@ -226,7 +228,7 @@ def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
         return True  # there are none
     i = j = 0
     while i < len(old) or j < len(new):
-        a, b = _group(old, new, i, j)
+        a, b = _smallest_groups(old, new, i, j)
         # in a group, only the outermost axis that is not 1 may have padding
         for sizes in (old[i:a], new[j:b]):
             if any([ctx.masked(n) for n in [m for m in sizes if m != 1][1:]]):
@@ -237,13 +239,13 @@ def _in_place(ctx: MaskCtx, old: Shape, new: Shape) -> bool:
     return True
 
 
-def _group(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
+def _smallest_groups(old: Shape, new: Shape, i: int, j: int) -> tuple[int, int]:
     """Return the ends of the smallest groups of axes, from `i` and `j` on, that hold equally many elements."""
     ends = [(a, b) for a in range(i, len(old) + 1) for b in range(j, len(new) + 1) if a + b > i + j]
     return next((a, b) for a, b in sorted(ends, key=sum) if prod(old[i:a]) == prod(new[j:b]))
 
 
-def _regrouped(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
+def _gathering_reshape(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     """Return a reshape in which the places of elements depend on the sizes: each result element reads its place."""
     shape = ctx.padded(new)
     flat: Atom = int_literal(0).with_shape(shape)
@@ -273,14 +275,14 @@ def groups_apart(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> A
     if split is None:
         return x
     padded = ctx.padded(split)
-    x = _regrouped(ctx, x, aval.shape, split)
+    x = _gathering_reshape(ctx, x, aval.shape, split)
     return emit_reshape(ctx, x, (*padded[:axis], padded[axis] * padded[axis + 1], *padded[axis + 2 :]))
 
 
 def groups_together(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, groups: int) -> Atom:
     """Return the inverse of `groups_apart`."""
     split = _split_groups(ctx, aval.shape, axis, groups)
-    return x if split is None else _regrouped(ctx, emit_reshape(ctx, x, ctx.padded(split)), split, aval.shape)
+    return x if split is None else _gathering_reshape(ctx, emit_reshape(ctx, x, ctx.padded(split)), split, aval.shape)
 
 
 def _split_groups(ctx: MaskCtx, shape: Shape, axis: int, groups: int) -> Shape | None:

@@ -81,7 +81,7 @@ def _by_sizes(ctx: MaskCtx, w: _AxisWindows) -> bool:
     return any([ctx.masked(n) for n in (w.size, w.stride, w.base, w.dilation)])
 
 
-def _fitting(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> _AxisWindows:
+def _with_fitting_padding(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> _AxisWindows:
     """Return the windows with the padding for which those over the padded size of `n` elements have the padded size of
     `m` places.
 
@@ -141,7 +141,7 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         if ctx.masked(stride):
             stride = 1
             dense = _with_size(dense, c, window_count(n, size, stride, pads, base, dilation))
-        along.append(_fitting(ctx, n, dense.shape[c], _AxisWindows(size, stride, pads, base, dilation)))
+        along.append(_with_fitting_padding(ctx, n, dense.shape[c], _AxisWindows(size, stride, pads, base, dilation)))
     conv = replace(
         prim,
         strides=tuple([w.stride for w in along]),
@@ -191,9 +191,9 @@ def _windows(
         elif ctx.masked(w.pads[0]):
             padded = [_padded_axis(ctx, v, x, f, a, w.pads, w.base) for v, f in zip(values, fills, strict=True)]
             values, x = [v for v, _ in padded], padded[0][1]
-            along[a] = _fitting(ctx, x.shape[a], m, w._replace(pads=(0, 0), base=1))
+            along[a] = _with_fitting_padding(ctx, x.shape[a], m, w._replace(pads=(0, 0), base=1))
         else:
-            along[a] = _fitting(ctx, n, m, w)
+            along[a] = _with_fitting_padding(ctx, n, m, w)
     return slide(_sliding(along), values)
 
 
@@ -233,10 +233,10 @@ def _reduce_window(ctx: MaskCtx, prim: WindowReduction, args: Atoms, ins: Avals,
             return (ctx.cleared(_extremes(ctx, prim, args[0], x, y.shape), y.shape),)
         if any([ctx.masked(low) for low, _ in prim.padding]):
             return (ctx.cleared(_axis_by_axis(ctx, prim, args[0], x, y.shape), y.shape),)
-    return (ctx.cleared(_combined(ctx, prim, args[0], x, y.shape), y.shape),)
+    return (ctx.cleared(_reduced_windows(ctx, prim, args[0], x, y.shape), y.shape),)
 
 
-def _combined(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
+def _reduced_windows(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
     """Return the windows of one array."""
 
     def reduce(axes: tuple[int, ...], values: Sequence[Atom]) -> Sequence[Atom]:
@@ -261,10 +261,11 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
         out = _with_size(of_x, a, places[a])
         least, most = lower_bound(low), ctx.padded_size(low)
         if not ctx.masked(low):
-            x = _combined(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
+            x = _reduced_windows(ctx, _along(prim, a, (low, high)), x, of_x, out.shape)
         elif type(most) is int and least is not None and most - least < _FEW:
             tried = [
-                (k, _combined(ctx, _along(prim, a, (k, high)), x, of_x, out.shape)) for k in range(least, most + 1)
+                (k, _reduced_windows(ctx, _along(prim, a, (k, high)), x, of_x, out.shape))
+                for k in range(least, most + 1)
             ]
             x = tried[0][1]
             for k, y in tried[1:]:
@@ -337,7 +338,7 @@ def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Ava
     if any([_by_sizes(ctx, w) or ctx.masked(w.pads[0]) for w in along]):
         at = _selected_elements(ctx, prim, x, of_x, places)
         return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
-    fitting = [_fitting(ctx, of_x.shape[a], places[a], w) for a, w in enumerate(along)]
+    fitting = [_with_fitting_padding(ctx, of_x.shape[a], places[a], w) for a, w in enumerate(along)]
     x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
     padded = replace(prim, padding=tuple([w.pads for w in fitting]))
     return (ctx.cleared(ctx.one(padded, values, x), out.shape),)
