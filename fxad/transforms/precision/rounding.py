@@ -215,7 +215,7 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
 _OperandKey: TypeAlias = int | tuple[int, int]
 
 
-class _Extension(NamedTuple):
+class _AddedAccumulators(NamedTuple):
     """The accumulators of the sites of a body: they extend a group of operands of the equation."""
 
     group: int
@@ -223,15 +223,17 @@ class _Extension(NamedTuple):
     sites: tuple[Site, ...]
 
 
-def _with_extended_bodies(prim: HigherOrder, inner: dict[int, WithAccumulators]) -> tuple[Primitive, list[_Extension]]:
+def _with_extended_bodies(
+    prim: HigherOrder, inner: dict[int, WithAccumulators]
+) -> tuple[Primitive, list[_AddedAccumulators]]:
     """Return the primitive over bodies with accumulators, which are constants; and the extensions of its operands, one
     for each body that has accumulators."""
     layout = prim.layout
-    extensions: list[_Extension] = []
+    extensions: list[_AddedAccumulators] = []
     for k, inside in inner.items():
         group = layout.group_of(k, Constant)
         assert group is not None, "a body with constants"
-        extensions.append(_Extension(group, k, inside.sites))
+        extensions.append(_AddedAccumulators(group, k, inside.sites))
     sizes = [g.size for g in layout.operands]
     for e in extensions:
         sizes[e.group] += len(e.sites)
