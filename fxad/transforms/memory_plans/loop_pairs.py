@@ -61,7 +61,7 @@ class BodyPair:
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     """Return the pairs of loops, of branches and of maps of a flat program; an equation is in at most one pair."""
-    producer: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
+    made_by: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -73,7 +73,7 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
             continue
         by_first: dict[int, list[Atom]] = {}
         for a in eqn.ins:
-            j = producer.get(a, k)
+            j = made_by.get(a, k)
             if j < k and j not in paired and readers[a] == [k] and a not in results and _passes(a, flat.eqns[j], eqn):
                 by_first.setdefault(j, []).append(a)
         if by_first:
@@ -284,7 +284,7 @@ class _Segments:
         """Return the loop over the segments."""
         return Scan(segment, self.count, reverse=reverse, unroll=1, n_consts=n_consts, n_carry=n_carry)
 
-    def concatenated(self, b: Builder, blocks: Atoms) -> list[Atom]:
+    def joined(self, b: Builder, blocks: Atoms) -> list[Atom]:
         """Return blocks of rows as rows."""
         return [b.one(Reshape((self.count * self.m, *y.aval.shape[2:])), y) for y in blocks]
 
@@ -361,7 +361,7 @@ class _LoopPair:
         outs = b(segments.loop(segment, len(consts), n_carry, self.first.reverse), *consts, *carry, *blocks)
         at = len(outs) - n_carry
         stored: Atoms = outs[at:]
-        carry, ys = outs[:n_carry], segments.concatenated(b, outs[n_carry:at])
+        carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:at])
         if segments.left:
             rows = segments.rows_left(b, xs)
             last, stacks = self.forward(b, (*consts, *carry, *rows), segments.left, sizes[1:])
@@ -394,7 +394,7 @@ class _LoopPair:
             segment = inner.build(outs, f"segment_{self.second.body.name}")
             loop = segments.loop(segment, len(first_consts) + len(consts), n_carry, self.second.reverse)
             outs = b(loop, *first_consts, *consts, *carry, *states, *first_blocks, *blocks)
-            return outs[:n_carry], segments.concatenated(b, outs[n_carry:])
+            return outs[:n_carry], segments.joined(b, outs[n_carry:])
 
         def run_steps_left(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
             first_rows, rows = segments.rows_left(b, first_xs), segments.rows_left(b, xs)

@@ -131,7 +131,7 @@ class _SplitAtTurn:
         "flat",
         "last_after",
         "last_before",
-        "producer",
+        "made_by",
         "residuals",
         "results",
         "times",
@@ -141,11 +141,11 @@ class _SplitAtTurn:
         self.flat = flat
         self.before, self.after = flat.eqns[:turn], flat.eqns[turn:]
         self.results = {*flat.outs}
-        self.producer = {v: k for k, e in enumerate(self.before) for v in e.outs}
+        self.made_by = {v: k for k, e in enumerate(self.before) for v in e.outs}
         self.last_before = {a: k for k, e in enumerate(self.before) for a in e.ins}
         self.last_after = last_reads(Jaxpr(flat.ins, self.after, flat.outs, flat.name))
         self.first_after = {a: k for k, e in reversed([*enumerate(self.after)]) for a in e.ins}
-        self.residuals = [v for v in self.first_after if v in self.producer]
+        self.residuals = [v for v in self.first_after if v in self.made_by]
         self.times = [total_time((e,)) for e in self.before]
 
 
@@ -175,18 +175,18 @@ class _Rematerialization:
 
     def __init__(self, halves: _SplitAtTurn, schedule: SegmentSchedule) -> None:
         self.halves, self.schedule, self.cuts = halves, schedule, schedule.cuts
-        producer = halves.producer
+        made_by = halves.made_by
         segment = [s for s, (a, b) in enumerate(pairwise(schedule.cuts)) for _ in range(a, b)]  # of each equation
-        self.segment_of = {v: segment[halves.last_before.get(v, k)] for v, k in producer.items()}
+        self.segment_of = {v: segment[halves.last_before.get(v, k)] for v, k in made_by.items()}
         self.between: list[set[Atom]] = [set() for _ in schedule.cuts]
-        for v, k in producer.items():
+        for v, k in made_by.items():
             for s in range(segment[k] + 1, self.segment_of[v] + 1):
                 self.between[s].add(v)
         between = set[Atom]().union(*self.between)
-        self.crossing = [v for v in producer if v in halves.first_after or v in between]
-        self.fixed = {v for v, k in producer.items() if v in halves.results or halves.before[k].prim.effects}
+        self.crossing = [v for v in made_by if v in halves.first_after or v in between]
+        self.fixed = {v for v, k in made_by.items() if v in halves.results or halves.before[k].prim.effects}
         largest = max([v.aval.nbytes for v in halves.residuals], default=0)
-        small = {v for v in producer if v.aval.nbytes * SMALL <= largest}
+        small = {v for v in made_by if v.aval.nbytes * SMALL <= largest}
         large = [v for v in halves.residuals if v not in small]
         in_order = _heaviest_in_order(large, self.segment_of, halves.first_after, len(schedule.cuts) - 1)
         self.starts = self._starts(in_order)
@@ -232,8 +232,8 @@ class _Rematerialization:
             those between the outermost groups          the schedule says so
             those in `kept`, and none in `dropped`      the user says so
         """
-        schedule, producer = self.schedule, self.halves.producer
-        stored: set[Atom] = {v for v, k in producer.items() if k >= self.cuts[schedule.recomputed]}
+        schedule, made_by = self.schedule, self.halves.made_by
+        stored: set[Atom] = {v for v, k in made_by.items() if k >= self.cuts[schedule.recomputed]}
         stored.update(self.fixed, small, [v for v in self.halves.residuals if v not in in_order])
         stored.update(*[self.between[s] for s in stored_between])
         stored.update([v for v in self.crossing if v.index in schedule.kept])
@@ -276,13 +276,13 @@ class _Rematerialization:
 
     def program(self) -> Jaxpr:
         """Return the program."""
-        b, env, producer = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.producer
+        b, env, made_by = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.made_by
         for block in self.blocks:
             if block.results is None:
                 b.extend(block.eqns, env)
                 continue
             # XLA runs a block when its last operand is known: one from after the turn, if there is any
-            ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in producer)
+            ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
             b.source = block.eqns[-1].source
             body = subprogram(block.eqns, ins, block.results, "block")
             env.update(zip(block.results, b(Remat(body, opaque=True), *substitute(ins, env)), strict=True))
@@ -293,7 +293,7 @@ class _Rematerialization:
         read_late = {v for block in self.blocks[self.forward_blocks :] for v in live_ins(block.eqns)}
         out = []
         for v in self.crossing:
-            k = self.halves.producer[v]
+            k = self.halves.made_by[v]
             intervals = tuple(dict.fromkeys(self.again[k]))
             stored = v in self.fixed or (v in read_late and not intervals)
             out.append(Crossing(v, self.halves.before[k], intervals, stored, v in self.fixed))
@@ -355,19 +355,19 @@ class _Rematerialization:
 
     def _unavailable(self, eqns: Sequence[Eqn]) -> set[Atom]:
         """Return the residuals that equations read and that are to be computed again."""
-        producer, available = self.halves.producer, self.available
-        return {a for e in eqns for a in e.ins if a in producer and a not in available}
+        made_by, available = self.halves.made_by, self.available
+        return {a for e in eqns for a in e.ins if a in made_by and a not in available}
 
     def _equations_that_compute(self, values: set[Atom]) -> list[int]:
         """Return the equations that compute values from before the turn from what is available."""
-        producer, before = self.halves.producer, self.halves.before
+        made_by, before = self.halves.made_by, self.halves.before
         needed = set[int]()
         stack = [*values]
         while stack:
             v = stack.pop()
-            if isinstance(v, Var) and v in producer and producer[v] not in needed:
-                needed.add(producer[v])
-                stack += [a for a in before[producer[v]].ins if a not in self.available]
+            if isinstance(v, Var) and v in made_by and made_by[v] not in needed:
+                needed.add(made_by[v])
+                stack += [a for a in before[made_by[v]].ins if a not in self.available]
         return sorted(needed)
 
     def _add_block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
