@@ -124,14 +124,14 @@ def join_schedules(
             remedy="give one boundary between two schedules each, in increasing order",
         )
 
-    def piecewise(count: ArrayLike) -> Array:
+    def joined(count: ArrayLike) -> Array:
         value = fnp.asarray(schedules[0](count), dtype=fnp.float32)
         for boundary, schedule in zip(boundaries, schedules[1:], strict=True):
             later = schedule(fnp.asarray(count) - boundary)
             value = fnp.where(_steps(count) < boundary, value, later)
         return value
 
-    return piecewise
+    return joined
 
 
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Callable[[ArrayLike], Array]:
