@@ -15,7 +15,13 @@ from fxad.api.chosen_arguments import ChosenArguments, check_holomorphic, operan
 from fxad.api.decorator_form import check_options
 from fxad.api.directional import linearize, vjp
 from fxad.api.gradients import grad
-from fxad.api.lift import before_differentiation, check_function, trace_for_transform
+from fxad.api.lift import (
+    before_differentiation,
+    bind_static_arguments,
+    check_function,
+    lift,
+    trace_for_transform,
+)  # fmt: skip
 from fxad.api.vmap import vmap
 from fxad.core import tree, tree_classes
 from fxad.dtypes import COMPLEX
@@ -25,15 +31,17 @@ from fxad.lax.barrier import optimization_barrier
 from fxad.lax.binary import rem
 from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
-from fxad.tracing.program import Program, fit_leaves, leaves_of_call
-from fxad.tracing.static_args import Argnums
+from fxad.tracing.program import Program, fit_leaves, function_name, leaves_of_call
+from fxad.tracing.static_args import Argnums, static_arguments
 from fxad.tracing.trace import trace_for_call
 from fxad.tracing.tracer import Tracer
 from fxad.transforms.sparse.decompression import Coloring, Decompression
 from fxad.transforms.sparse.pattern import (
     Pattern,
     check_pattern,
+    last_derivative,
     last_pattern,
+    origin,
     pattern_of,
     pattern_with_values,
     places_in_products,
@@ -207,7 +215,8 @@ def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[obj
     """Return the pattern of the Jacobian of a program: which of its entries may differ from zero.
 
     The pattern holds for all values of the arguments; closed-over indices and masks are read as values. With `at`, a
-    tuple of the arguments, indices, masks and branches are those at these values. A function that is no program needs
+    tuple of the arguments, indices, masks and branches are those at these values. In a loop, indices that are known are
+    read for each step. A function that is no program needs
     `at`, for the types of its arguments: `trace(f, *specs)` does without. Rows are the elements of all results, columns
     those of the chosen arguments; `pattern.block(i, j)` is that of two leaves.
 
@@ -232,7 +241,8 @@ def program_and_point(
         raise ArgumentError(
             f"{what}: a function has no types of arguments", remedy=f"{what}(trace(f, *specs)), or give at=(x, ...)"
         )
-    return trace_for_transform(f, tuple(at), {}), at
+    g, at, _ = bind_static_arguments(what, f, static_arguments(f"{what} of {function_name(f)}", f), tuple(at), {})
+    return trace_for_transform(g, at, {}), at
 
 
 def _check_tuple(what: str, at: object) -> None:
@@ -292,8 +302,10 @@ def _pattern(what: str, program: Program[..., object], argnums: Argnums, at: Seq
         return cached
     known = [(lambda v=v: None if v is None else _concrete(v)) for v in values]
     pattern = pattern_with_values(program.jaxpr, flags, known)
-    if all([v is None or (isinstance(v, Array) and not isinstance(v, Tracer)) for v in values]):
-        last.set(values, pattern)  # not of arrays of NumPy, which may change
+    if all(
+        [v is None or isinstance(v, np.ndarray) or (isinstance(v, Array) and not isinstance(v, Tracer)) for v in values]
+    ):
+        last.set(values, pattern)
     return pattern
 
 
@@ -350,23 +362,14 @@ def sparse_jacobian(
     are those at these values. With `check`, one random product is compared when it runs, and the data are nan if it
     differs.
 
-    Results may be complex; for complex arguments, `holomorphic` says that `f` is a holomorphic function.
+    Results may be complex; for complex arguments, `holomorphic` says that `f` is a holomorphic function. A coloring of the
+    kind "star" or "acyclic" is for a matrix with symmetric values: it reads an entry from that of its row.
 
     Law:    `to_dense` is `jacfwd`, its leaves as one matrix.
     Raises: ShapeError for a pattern of another shape, ArgumentError for a coloring of another pattern;
             NotDifferentiableError for integers, and for complex arguments of a function that is not `holomorphic`.
     """
-    options = _Options(pattern, coloring, argnums, at, check, holomorphic)
-    if isinstance(f, Program):
-        return _sparse_program("sparse_jacobian", before_differentiation(f), options)
-    check_function("sparse_jacobian", f)
-    check_options("sparse_jacobian", (pattern, coloring, argnums))
-
-    @wraps(f, updated=())
-    def derivative(*args: object, **kwargs: object) -> object:
-        return _sparse_program("sparse_jacobian", trace_for_transform(f, args, kwargs), options)(*args, **kwargs)
-
-    return derivative
+    return _lifted("sparse_jacobian", f, _sparse_program, _Options(pattern, coloring, argnums, at, check, holomorphic))
 
 
 @overload
@@ -415,16 +418,7 @@ def sparse_hessian(
     Raises: as `sparse_jacobian`; ArgumentError for a result that is not a scalar.
     """
     options = _Options(pattern, coloring, argnums, at, check, holomorphic)
-    if isinstance(f, Program):
-        return _hessian_program(f, options)
-    check_function("sparse_hessian", f)
-    check_options("sparse_hessian", (pattern, coloring, argnums))
-
-    @wraps(f, updated=())
-    def derivative(*args: object, **kwargs: object) -> object:
-        return _hessian_program(trace_for_transform(f, args, kwargs), options)(*args, **kwargs)
-
-    return derivative
+    return _lifted("sparse_hessian", f, _hessian_program, options, 2)
 
 
 class _Options(NamedTuple):
@@ -438,12 +432,35 @@ class _Options(NamedTuple):
     holomorphic: bool
 
 
-def _hessian_program(f: Program[..., Any], options: _Options) -> Program[..., Any]:
+def _lifted(
+    what: str, f: Callable[..., object], transform: Callable[..., Program[..., Any]], options: _Options, orders: int = 1
+) -> object:
+    """Return `lift` of a transformation; with `at`, of a function whose numbers are operands, as those of `at` are."""
+    check_options(what, (options.pattern, options.coloring, options.argnums))
+    if options.at is None or isinstance(f, Program):
+        return lift(what, f, lambda p: transform(what, p, options), orders, options.argnums)
+    check_function(what, f)
+    _check_tuple(what, options.at)
+    statics = static_arguments(f"{what} of {function_name(f)}", f)
+
+    @wraps(f, updated=())
+    def derivative(*args: object, **kwargs: object) -> object:
+        g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, options.argnums)
+        at = tuple(options.at or ())
+        if statics is not None:
+            _, at, _ = statics.with_placeholders(at, {})
+        program = trace_for_transform(g, args, kwargs, orders)
+        return transform(what, program, options._replace(at=at))(*args, **kwargs)
+
+    return derivative
+
+
+def _hessian_program(what: str, f: Program[..., Any], options: _Options) -> Program[..., Any]:
     symmetric = not any(
         [rules_of(eqn.prim).has_derivative for body in distinct_jaxprs(f.jaxpr) for eqn in body.eqns]
     )  # fmt: skip
     of_program: Any = grad(f, options.argnums, holomorphic=options.holomorphic)
-    return _sparse_program("sparse_hessian", before_differentiation(of_program), options, symmetric)
+    return _sparse_program(what, before_differentiation(of_program), options, symmetric)
 
 
 def _sparse_program(
@@ -458,15 +475,16 @@ def _sparse_program(
     else:
         pattern = check_pattern(what, options.pattern, shape)
     colors = _colors(what, program, pattern, options, symmetric)
-    # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long. Others
-    # are kept on the pattern: with `at`, a program has a pattern for each value of its arguments, and outlives them.
-    kept: dict[Any, Any] = {} if program.bound else pattern.derivatives_of(program.jaxpr)
-    call = program.in_tree, program.out_tree, tuple(chosen.leaves), options.check, colors
-    if call not in kept:
+    last = last_derivative(program.jaxpr, (program.in_tree, program.out_tree, tuple(chosen.leaves), options.check))
+    # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long.
+    made: Any = None if program.bound else last.of(pattern, colors)
+    if made is None:
         args, kwargs = program.args_info
-        derivative = _derivative_by_products(chosen, pattern, colors, options.check)
-        kept[call] = trace_for_call(derivative, args, kwargs)
-    made = kept[call]
+        dtype = fnp.result_type(*[a.dtype for a in program.out_avals or program.in_avals])
+        made = trace_for_call(_derivative_by_products(chosen, pattern, colors, options.check, dtype), args, kwargs)
+        if not program.bound:
+            last.set(pattern, colors, made)
+    origin(made.jaxpr).set(program.jaxpr, pattern)
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
 
 
@@ -489,10 +507,10 @@ def _colors(what: str, program: Program[..., object], pattern: Pattern, options:
 
 
 def _derivative_by_products(
-    chosen: ChosenArguments, pattern: Pattern, colors: Coloring, check: bool
+    chosen: ChosenArguments, pattern: Pattern, colors: Coloring, check: bool, dtype: Any
 ) -> Callable[..., Sparse]:
     """Return the function of the Jacobian: a jvp for each colour of columns and a vjp for each colour of rows, of which
-    each entry is read."""
+    each entry is read. `dtype` is that of a matrix without entries."""
     jvps, vjps = colors.jvps, colors.vjps
     places, where = places_in_products(pattern, colors)
 
@@ -511,7 +529,7 @@ def _derivative_by_products(
             out, pull = vjp(of_chosen, *values)
             outs, out_tree = tree.flatten(out)
             products += _products(lambda *c: pull(tree.unflatten(out_tree, c)), colors.rows, outs, _stacked(pull, vjps))
-        data = _entries(products, places, where) if pattern.nnz else fnp.zeros(0, leaves[0].dtype)
+        data = _entries(products, places, where) if pattern.nnz else fnp.zeros(0, dtype)
         result = Sparse._of(data, pattern)
         return Sparse._of(_data_or_nan(result, push, structure, leaves), pattern) if check else result
 

@@ -78,6 +78,68 @@ def test_a_stencil_of_a_million_unknowns_in_a_loop() -> None:
     assert len(entries.boxes) == 81
 
 
+EDGES = np.array([[0, 1], [2, 3], [4, 5], [1, 2]])
+# a program of 8 unknowns that reads indices in a loop, and the entries of its pattern
+INDEXED: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "a map over the elements of a mesh": (lambda x: lax.map(lambda e: fnp.sum(x[e]) ** 2, fnp.asarray(EDGES)), 8),
+    "a map in a map": (
+        lambda x: lax.map(lambda i: lax.map(lambda j: x[2 * i + j] ** 2, fnp.arange(2)), fnp.arange(3)),
+        6,
+    ),
+    "steps on a mesh": (
+        lambda x: lax.fori_loop(0, 2, lambda _, c: c.at[EDGES[:, 0]].add(c[EDGES[:, 1]] ** 2), x),
+        14,
+    ),
+    "a step for each element": (lambda x: lax.fori_loop(1, 4, lambda i, c: c.at[i].add(c[i - 1] ** 2), x), 14),
+    "a loop in a loop": (
+        lambda x: lax.fori_loop(0, 3, lambda i, c: lax.fori_loop(0, 2, lambda j, d: d.at[i + j].mul(d[j]), c), x),
+        13,
+    ),
+    "a branch for each step": (
+        lambda x: lax.scan(
+            lambda c, i: lax.cond(i % 2 == 0, lambda: (c.at[i].mul(c[i + 1]), c[i]), lambda: (c, c[0])),
+            x,
+            fnp.arange(4),
+        )[0],
+        10,
+    ),
+    "counters from the last slice to the first": (
+        lambda x: lax.scan(
+            lambda c, k: ((c[0] + 2, c[1].at[c[0]].mul(c[1][c[0] + 1])), x[k - c[0]]),
+            (0, x),
+            fnp.arange(3),
+            reverse=True,
+        )[1],
+        3,
+    ),
+    "a gradient of a sum by a loop": (
+        fx.grad(
+            lambda x: lax.scan(
+                lambda c, i: (c + x[i] ** 2 * x[i + 1], None), fnp.asarray(0.0, np.float64), fnp.arange(7)
+            )[0]
+        ),
+        21,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_known_indices_are_read_in_loops(name: str) -> None:
+    """Those of closed-over arrays, and of what differs from step to step: no axis is dense."""
+    f, entries = INDEXED[name]
+    program = fx.trace(f, fx.Spec((8,), "float64"))
+    pattern = fx.sparsity(program)
+    assert (pattern.nnz, pattern.notes) == (entries, ())
+    check_sparsity(program, points=1)
+
+
+def test_indices_of_each_of_many_steps_are_read() -> None:
+    n = 20_000
+    edges = np.random.default_rng(0).integers(0, n, (n, 2))
+    pattern = fx.sparsity(fx.trace(lambda x: lax.map(lambda e: x[e[0]] * x[e[1]], fnp.asarray(edges)), fx.Spec((n,))))
+    assert pattern.nnz == sum([len(set(e)) for e in edges.tolist()])
+
+
 X = fnp.asarray(np.random.default_rng(0).uniform(0.2, 0.8, (8, 4)))
 P = PartitionSpec
 MAPS: dict[str, tuple[Callable[[Any], Any], dict[str, int], Any, Any]] = {
@@ -88,6 +150,7 @@ MAPS: dict[str, tuple[Callable[[Any], Any], dict[str, int], Any, Any]] = {
     "permutation": (lambda x: lax.ppermute(x, "a", [(0, 1), (1, 2)]) + x**2, {"a": 4}, P("a"), P("a")),
     "gathered": (lambda x: lax.all_gather(x, "a", tiled=True)[::2], {"a": 4}, P("a"), P("a")),
     "exchanged": (lambda x: lax.all_to_all(x, "a", 1, 0, tiled=True), {"a": 4}, P("a"), P("a")),
+    "indices": (lambda x: x[np.array([1, 0])] ** 2, {"a": 4}, P("a"), P("a")),
     "whole": (lambda x: x[:2] * 2.0, {"a": 4}, P(), P("a")),
 }
 

@@ -14,9 +14,11 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
+from fxad.api import sparse as sparse_module
 from fxad.errors import ArgumentError, FileFormatError, NotDifferentiableError, ShapeError
 from fxad.testing import check_sparsity
 from fxad.testing.sparse_laws import as_mask, check_covers
+from fxad.transforms.sparse import pattern as pattern_module
 
 X = np.linspace(0.3, 1.7, 6)
 
@@ -117,6 +119,11 @@ def test_a_data_dependent_index_is_dense_and_noted() -> None:
     assert as_mask(at)[:, :2].tolist() == [[False, True], [True, False]]
 
 
+def test_a_matrix_without_entries_has_the_dtype_of_the_results() -> None:
+    for dtype in ("float32", "complex128"):
+        assert fx.sparse_jacobian(lambda x, d=dtype: fnp.ones(2, d))(fnp.asarray(X)).dtype == dtype
+
+
 def test_complex_derivatives_are_those_of_jacfwd() -> None:
     """Of a holomorphic function by rows too; complex results of real arguments by columns, though rows are fewer."""
     anything: Any = fx
@@ -178,6 +185,65 @@ def test_a_second_derivative_program_is_the_first_one() -> None:
     assert fx.sparse_jacobian(program, at=(x,), check=True).jaxpr is not first.jaxpr
     rows = fx.sparsity(program, at=(x,)).color("rows")
     assert fx.sparse_jacobian(program, coloring=rows, at=(x,)).jaxpr is not first.jaxpr
+
+
+INDICES = np.array([2, 0, 2, 5])
+SCALES = fnp.asarray(X)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: fx.sparse_hessian(rosenbrock)(x),
+        lambda x: fx.sparse_jacobian(fx.grad(rosenbrock), at=(x,))(x),
+        lambda x: fx.sparse_jacobian(lambda x, t: x[::-1] * t)(x, 3.0),
+        lambda x: fx.sparse_jacobian(lambda x: x * SCALES)(x),
+        lambda x: fx.sparse_jacobian(lambda x: fnp.cumsum(x[INDICES] ** 2))(x),
+    ],
+)
+def test_a_function_that_is_called_again_has_its_pattern(
+    call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program is traced again. Regression: the equal one was gone, and with it the pattern and the coloring."""
+    x = fnp.asarray(X)
+    call(x)
+    gc.collect()
+    made: list[str] = []
+
+    def counted(name: str, was: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            made.append(name)
+            return was(*args, **kwargs)
+
+        return call
+
+    for name in ("pattern_with_values", "color", "decompression"):
+        was = getattr(pattern_module, name)
+        monkeypatch.setattr(pattern_module, name, counted(name, was))
+    monkeypatch.setattr(sparse_module, "pattern_with_values", pattern_module.pattern_with_values)
+    call(x)
+    assert not made
+
+
+def test_closed_over_indices_that_change_are_read_again() -> None:
+    places = np.array([2, 0])
+    f = lambda x: x[places] ** 2  # noqa: E731
+    x = fnp.asarray(X)
+    assert fx.sparse_jacobian(f)(x).pattern.indices.tolist() == [2, 0]
+    places[:] = [1, 5]
+    assert fx.sparse_jacobian(f)(x).pattern.indices.tolist() == [1, 5]
+    np.testing.assert_array_equal(fx.sparse_jacobian(f)(x).to_dense(), fx.jacfwd(f)(x))
+
+
+def test_arguments_that_are_no_arrays() -> None:
+    """Static ones and those that the function asks for, as `jacfwd` takes them."""
+    x = fnp.asarray(X)
+    power = fx.jit(lambda x, n: x[n:] ** n, static_argnums=1)
+    for matrix in (fx.sparse_jacobian(power)(x, 2), fx.sparse_jacobian(power, at=(x, 2))(x, 2)):
+        np.testing.assert_array_equal(matrix.to_dense(), fx.jacfwd(power)(x, 2))
+    assert fx.sparsity(power, at=(x, 2)).shape == (4, 6)
+    assert fx.sparse_hessian(lambda x, n: fnp.sum(x[n:] ** n))(x, 3).nnz == 3
+    assert fx.sparse_jacobian(lambda x, mode: x[::-1] if mode == "reversed" else x)(x, mode="reversed").nnz == 6
 
 
 def test_a_wrong_pattern_is_found_at_run_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.core.weak import WeakKeyTable, WeakTable
+from fxad.core.weak import WeakTable
 from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
@@ -96,11 +97,6 @@ class Pattern:
         m, n = matrix.shape
         order = np.lexsort((i, o))
         return cls.of(table(o[order], i[order]), [(int(m),)], [(int(n),)])
-
-    def derivatives_of(self, jaxpr: Jaxpr) -> dict[Any, Any]:
-        """Return the table of the derivatives of a program by this pattern, which lives as long as both."""
-        of_programs: WeakKeyTable[Jaxpr, dict[Any, Any]] = self._memo.setdefault("derivatives", WeakKeyTable())
-        return of_programs.setdefault(jaxpr, {})
 
     @property
     def row_shapes(self) -> tuple[Shape, ...]:
@@ -335,30 +331,92 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
 @final
 class LastPattern:
     """The pattern of a program with the values that it was asked for last. It does not keep the values alive: the cache
-    holds the program (docs/adr/0003)."""
+    holds the program (docs/adr/0003). Arrays are compared by identity, those of NumPy, which change, by a digest."""
 
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        self._found: tuple[list[ref[object] | None], Pattern] | None = None
+        self._found: tuple[list[ref[object] | bytes | None], Pattern] | None = None
 
     def of(self, values: Sequence[object]) -> Pattern | None:
-        """Return the pattern if it is that of these values, which are compared by identity. None: not given."""
+        """Return the pattern if it is that of these values. None: not given."""
         if self._found is None:
             return None
-        refs, pattern = self._found
-        same = [v is None if r is None else v is not None and r() is v for r, v in zip(refs, values, strict=True)]
-        return pattern if all(same) else None
+        marks, pattern = self._found
+        return pattern if all([_is_marked(v, mark) for v, mark in zip(values, marks, strict=True)]) else None
 
     def set(self, values: Sequence[object], pattern: Pattern) -> None:
         """Replace the pattern by that of these values."""
-        self._found = [None if v is None else ref(v) for v in values], pattern
+        marks = [None if v is None else _digest(v) if isinstance(v, np.ndarray) else ref(v) for v in values]
+        self._found = marks, pattern
+
+
+def _is_marked(value: object, mark: ref[object] | bytes | None) -> bool:
+    """Return True for the value of which this is the mark."""
+    if value is None or mark is None:
+        return value is mark
+    if isinstance(mark, bytes):
+        return isinstance(value, np.ndarray) and _digest(value) == mark
+    return mark() is value
+
+
+def _digest(array: NDArray[Any]) -> bytes:
+    """Return a hash of an array of NumPy."""
+    head = f"{array.dtype.str}{array.shape}".encode()
+    return hashlib.blake2b(head + array.tobytes(), digest_size=16).digest()
 
 
 @by_value
 def last_pattern(_jaxpr: Jaxpr, _wrt: Flags) -> LastPattern:
     """Return the record of the last pattern of a program with respect to the marked operands."""
     return LastPattern()
+
+
+@final
+class LastDerivative:
+    """The derivative program of a program that was asked for last, with its pattern and coloring: with `at`, a program
+    has a pattern for each value of its arguments, and outlives them."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: tuple[Pattern, Coloring, Any] | None = None
+
+    def of(self, pattern: Pattern, coloring: Coloring) -> Any:
+        """Return the derivative if it is that of this pattern and coloring, else None."""
+        found = self._found
+        return found[2] if found is not None and found[0] is pattern and found[1] == coloring else None
+
+    def set(self, pattern: Pattern, coloring: Coloring, derivative: object) -> None:
+        """Replace the derivative."""
+        self._found = pattern, coloring, derivative
+
+
+@by_value
+def last_derivative(_jaxpr: Jaxpr, _call: object) -> LastDerivative:
+    """Return the record of the last derivative of a program, for calls of one form."""
+    return LastDerivative()
+
+
+@final
+class Origin:
+    """What the program of a derivative was made of: it lives as long, so that a function that is traced again, to an
+    equal program, finds its pattern and coloring. Compiled programs are held by the cache (docs/adr/0003)."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: tuple[Jaxpr, Pattern] | None = None
+
+    def set(self, jaxpr: Jaxpr, pattern: Pattern) -> None:
+        """Replace what is kept."""
+        self._of = jaxpr, pattern
+
+
+@by_value
+def origin(_jaxpr: Jaxpr) -> Origin:
+    """Return the record of what the program of a derivative was made of."""
+    return Origin()
 
 
 def places_in_products(pattern: Pattern, coloring: Coloring) -> tuple[Ints, Decompression]:
@@ -397,4 +455,13 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown])
     return Pattern.of(whole, [a.aval.shape for a in jaxpr.outs], columns, found.notes)
 
 
-__all__ = ["Pattern", "check_pattern", "last_pattern", "pattern_of", "pattern_with_values", "places_in_products"]
+__all__ = [
+    "Pattern",
+    "check_pattern",
+    "last_derivative",
+    "last_pattern",
+    "origin",
+    "pattern_of",
+    "pattern_with_values",
+    "places_in_products",
+]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
+
+import numpy as np
 
 from fxad.core.atoms import MeshAxes
 from fxad.core.layout import (
     BranchIndex,
+    Constant,
     Count,
     Elements,
     InParallel,
@@ -24,7 +27,7 @@ from fxad.core.layout import (
 )
 from fxad.core.memo import by_value
 from fxad.errors import FxadError
-from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Shape
+from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, NDArray, Shape
 from fxad.primitives.implicit import LinearSolve
 from fxad.transforms.sparse.powers import powers
 from fxad.transforms.sparse.relation import (
@@ -34,6 +37,7 @@ from fxad.transforms.sparse.relation import (
     compose,
     dense,
     identity,
+    pairs,
     relation,
     repeated,
     shifted,
@@ -44,9 +48,11 @@ from fxad.transforms.sparse.relation import (
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
 from fxad.transforms.sparse.values import LazyKnownValues, not_known
-from fxad.transforms.vmap import vmap_named
+from fxad.transforms.vmap import vmap, vmap_named
 
 Relations: TypeAlias = "dict[int, Relation]"  # by operand
+
+_MOST_STACKED: Final = 1 << 22  # elements of the results of all steps of a loop whose indices are read
 
 
 class Dependence(NamedTuple):
@@ -103,23 +109,34 @@ def _body(
     return found.results
 
 
+def _values_in(
+    eqn: Eqn, body: Jaxpr, places: Sequence[int], dependent: Collection[int], values: LazyKnownValues
+) -> LazyKnownValues | None:
+    """Return the values of a body whose operands are operands of an equation, by `places`; None if there is no index or
+    mask among those that do not depend."""
+    if not any([p not in dependent and not eqn.ins[p].aval.inexact for p in places]):
+        return None
+    known = [not_known if p in dependent else partial(values.get, eqn.ins[p]) for p in places]
+    return LazyKnownValues(body, known)
+
+
 def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]) -> list[Relations]:
     prim = eqn.prim
     assert isinstance(prim, HigherOrder)
     layout = prim.layout
     if isinstance(prim, LinearSolve):
-        return _linear_solve(prim, eqn, dependent, notes)
+        return _linear_solve(prim, eqn, dependent, values, notes)
     roles = {type(g.role) for g in (*layout.operands, *layout.results)}
     if Elements in roles or not layout.running:
         return _dense(eqn, dependent)
     if any([isinstance(layout.bodies[k].runs, InParallel) for k in layout.running]):
-        return _in_parallel(eqn, layout, dependent, notes) or _dense(eqn, dependent)
+        return _in_parallel(eqn, layout, dependent, values, notes) or _dense(eqn, dependent)
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if branches:
         return _branches(eqn, layout, branches, dependent, values, notes)
     if layout.once is not None:
         return _once(eqn, layout, layout.once, dependent, values, notes)
-    return _loop(eqn, layout, dependent, notes) or _dense(eqn, dependent)
+    return _loop(eqn, layout, dependent, values, notes) or _dense(eqn, dependent)
 
 
 def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Relations]:
@@ -130,9 +147,9 @@ def _once(
     eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
 ) -> list[Relations]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
-    inner = LazyKnownValues(body, [partial(values.get, eqn.ins[p]) for p in places])
-    any_known = any([p not in dependent and not eqn.ins[p].aval.inexact for p in places])
-    found = _body(body, tuple([p in dependent for p in places]), notes, inner if any_known else None)
+    found = _body(
+        body, tuple([p in dependent for p in places]), notes, _values_in(eqn, body, places, dependent, values)
+    )
     outs: list[Relations] = [{} for _ in eqn.outs]
     for place, block in zip(layout.result_indices(k), found, strict=True):
         if place is not None:
@@ -141,7 +158,9 @@ def _once(
     return outs
 
 
-def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Relations] | None:
+def _in_parallel(
+    eqn: Eqn, layout: Layout, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+) -> list[Relations] | None:
     """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
     operations on the stack, between the parts of the operands and those of the results."""
     roles, result_roles = layout.operand_roles, layout.result_roles
@@ -160,17 +179,37 @@ def _in_parallel(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list
     except FxadError:
         return None  # such as a collective in a branch
     outs: list[Relations] = [{} for _ in eqn.outs]
-    found = _body(stacked, tuple([p in dependent for p in places]), notes)
+    parts = [
+        _stack_of_parts(mesh, roles[p], shape, eqn.ins[p].aval.shape) for p, shape in zip(places, local_in, strict=True)
+    ]
+    known = [
+        not_known
+        if p in dependent or eqn.ins[p].aval.inexact
+        else partial(_taken, part, values, eqn.ins[p], v.aval.shape)
+        for p, part, v in zip(places, parts, stacked.ins, strict=True)
+    ]
+    inner = None if all([get is not_known for get in known]) else LazyKnownValues(stacked, known)
+    found = _body(stacked, tuple([p in dependent for p in places]), notes, inner)
     for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
         if r is None:
             continue
         put = transposed(_stack_of_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
         for i, rel in block.items():
-            p = places[i]
-            take = _stack_of_parts(mesh, roles[p], local_in[i], eqn.ins[p].aval.shape)
-            of_arrays = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
-            outs[r][p] = union(outs[r].get(p, EMPTY), of_arrays)
+            p, take = places[i], parts[i]
+            whole = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
+            outs[r][p] = union(outs[r].get(p, EMPTY), whole)
     return outs
+
+
+def _taken(part: Relation, values: LazyKnownValues, a: Atom, shape: Shape) -> NDArray | None:
+    """Return the stack of the parts of a value; None if it is not known."""
+    value = values.get(a)
+    if value is None:
+        return None
+    to, origin = pairs(part)
+    stack = np.empty(prod(shape), value.dtype)
+    stack[to] = value.ravel()[origin]
+    return stack.reshape(shape)
 
 
 def _sizes(mesh: MeshAxes) -> list[int]:
@@ -214,12 +253,16 @@ def _branches(
     return outs
 
 
-def _linear_solve(prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], notes: list[str]) -> list[Relations]:
+def _linear_solve(
+    prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+) -> list[Relations]:
     """The inverse of a matrix is a polynomial in it, so it has the pattern of the closure of the pattern."""
     n = prim.size
     if any([k >= n for k in dependent]) or len(eqn.outs) != n:
         return _dense(eqn, dependent)
-    found = _body(prim.matvec, tuple([k < n for k in range(len(prim.matvec.ins))]), notes)
+    every, of_x = range(len(prim.matvec.ins)), range(n)
+    inner = _values_in(eqn, prim.matvec, every, of_x, values)
+    found = _body(prim.matvec, tuple([k in of_x for k in every]), notes, inner)
     sizes = [a.aval.size for a in eqn.ins[:n]]
     if any([a.aval.size != v.aval.size for a, v in zip(eqn.ins, eqn.outs, strict=False)]):
         return _dense(eqn, dependent)
@@ -246,7 +289,9 @@ def _block(matrix: Relation, rows: Sequence[int], columns: Sequence[int], i: int
 # ----------------------------------------------------------------------------------------------------------- loops
 
 
-def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) -> list[Relations] | None:
+def _loop(
+    eqn: Eqn, layout: Layout, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+) -> list[Relations] | None:
     """Return the dependence of a loop with one body that gives the results; None for a loop of another form.
 
     With the state c (the carries one after the other), inputs x (constants, and one slice of each sliced operand) and
@@ -266,8 +311,8 @@ def _loop(eqn: Eqn, layout: Layout, dependent: Sequence[int], notes: list[str]) 
     roles = *layout.operand_roles, *layout.result_roles
     if count.most is None and any([isinstance(role, Sliced) for role in roles]):
         return None
-    marked, in_step = _dependence_of_step(layout, at, dependent, notes)
-    loop = _Loop.of(eqn, layout, marked, in_step)
+    marked, in_step, of_stacks = _dependence_of_step(eqn, layout, at, dependent, values, notes)
+    loop = _Loop.of(eqn, layout, marked, in_step, of_stacks)
     final, before_step = loop.states(count)
     carry_of = {result: operand for operand, result in layout.carries.items()}
     outs: list[Relations] = []
@@ -316,10 +361,10 @@ def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[R
 
 
 def _dependence_of_step(
-    layout: Layout, at: int, dependent: Sequence[int], notes: list[str]
-) -> tuple[set[int], dict[int, Relations]]:
+    eqn: Eqn, layout: Layout, at: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+) -> tuple[set[int], dict[int, Relations], dict[int, Relations]]:
     """Return the operands of the loop that depend on the dependent ones in some step, and the dependence of one step on
-    them, by result and operand of the loop.
+    them, by result and operand of the loop; and that of the stacks of all steps, where it is known.
 
     The marks are the least fixed point: a carry whose first value does not depend, but which a step computes from a
     dependent value, depends from the next step on. Marks only grow, so this ends.
@@ -327,18 +372,85 @@ def _dependence_of_step(
     operands, results = layout.operand_indices(at), layout.result_indices(at)
     marked = set(dependent)
     while True:
-        step_notes: list[str] = []
-        found = _body(layout.bodies[at].jaxpr, tuple([p in marked for p in operands]), step_notes)
-        by_result = {
-            r: {operands[i]: rel for i, rel in block.items()}
-            for r, block in zip(results, found, strict=True)
-            if r is not None
-        }
+        found = _any_step(eqn, layout, at, marked, values)
+        by_result, of_stacks = [
+            {
+                r: {operands[i]: rel for i, rel in block.items()}
+                for r, block in zip(results, blocks or (), strict=blocks is not None)
+                if r is not None
+            }
+            for blocks in (found.results, found.stacks)
+        ]
         grown = {p for p, r in layout.carries.items() if p not in marked and by_result.get(r)}
         if not grown:
-            notes.extend(step_notes)
-            return marked, by_result
+            notes.extend(found.notes)
+            return marked, by_result, of_stacks
         marked |= grown
+
+
+class _AnyStep(NamedTuple):
+    """The dependence of the results of a body of a loop on its operands, in some step; and of the stacks of the results
+    of all steps on the operands, and on the slices of all steps, if it is known."""
+
+    results: tuple[Relations, ...]
+    stacks: tuple[Relations, ...] | None
+    notes: tuple[str, ...]
+
+
+def _any_step(eqn: Eqn, layout: Layout, at: int, marked: Collection[int], values: LazyKnownValues) -> _AnyStep:
+    """Return the dependence of the results of a body of a loop on its marked operands.
+
+    Indices are read from constants of the loop. If others are slices that are known, the body is mapped over the steps,
+    which gives the results of all steps as stacks.
+    """
+    body, places, roles = layout.bodies[at].jaxpr, layout.operand_indices(at), layout.operand_roles
+    flags = tuple([p in marked for p in places])
+    changing = {p for p in places if p in marked or not isinstance(roles[p], Constant)}
+    inner = _values_in(eqn, body, places, changing, values)
+    found = of_body(body, flags) if inner is None else dependence(body, flags, inner)
+    step = _AnyStep(found.results, None, found.notes)
+    axes = {p: role.axis for p in places if isinstance(role := roles[p], Sliced)}
+    known = {p for p in axes if p not in marked and not eqn.ins[p].aval.inexact and values.get(eqn.ins[p]) is not None}
+    if not found.notes or not known:
+        return step
+    n = eqn.ins[min(known)].aval.shape[axes[min(known)]]
+    if n * sum([a.aval.size for a in body.outs]) > _MOST_STACKED:
+        return step
+    mapped = tuple([0 if p in known or (p in marked and p in axes) else None for p in places])
+    try:
+        stacked, _ = vmap(body, n, mapped, (0,) * len(body.outs))
+    except FxadError:
+        return step
+    operands = [
+        partial(_slices_first, values, eqn.ins[p], axes[p])
+        if p in known
+        else (not_known if p in changing else partial(values.get, eqn.ins[p]))
+        for p in places
+    ]
+    of_stacks = dependence(stacked, flags, LazyKnownValues(stacked, operands))
+    results: list[Relations] = []
+    for block, out in zip(of_stacks.results, body.outs, strict=True):
+        of_any = _any_of(n, out.aval.size)
+        results.append({
+            i: compose(
+                compose(of_any, rel, n * out.aval.size),
+                transposed(_any_of(n, body.ins[i].aval.size)) if mapped[i] == 0 else identity(body.ins[i].aval.size),
+                stacked.ins[i].aval.size,
+            )
+            for i, rel in block.items()
+        })  # fmt: skip
+    return _AnyStep(tuple(results), of_stacks.results, of_stacks.notes)
+
+
+def _any_of(n: int, size: int) -> Relation:
+    """Return the relation of an element of an array to the same element of `n` arrays, one after the other."""
+    return strided((n, size), (0, 1), (size, 1))
+
+
+def _slices_first(values: LazyKnownValues, a: Atom, axis: int) -> NDArray | None:
+    """Return a known value with its slices along the first axis."""
+    value = values.get(a)
+    return None if value is None else np.moveaxis(value, axis, 0)
 
 
 @final
@@ -349,6 +461,8 @@ class _Loop(NamedTuple):
     sizes:   the numbers of their elements.
     inputs:  the other operands that depend. A step reads one slice of those that are sliced.
     in_step: for each result of the loop, what a step gives it from carries and inputs.
+    stacks:  for each result of the loop, what all steps give, one after the other, from carries, inputs and the slices
+             of all steps; without results if it is not known.
     """
 
     eqn: Eqn
@@ -357,12 +471,20 @@ class _Loop(NamedTuple):
     sizes: tuple[int, ...]
     inputs: tuple[int, ...]
     in_step: Mapping[int, Relations]
+    stacks: Mapping[int, Relations]
 
     @classmethod
-    def of(cls, eqn: Eqn, layout: Layout, marked: Collection[int], in_step: Mapping[int, Relations]) -> _Loop:
+    def of(
+        cls,
+        eqn: Eqn,
+        layout: Layout,
+        marked: Collection[int],
+        in_step: Mapping[int, Relations],
+        stacks: Mapping[int, Relations],
+    ) -> _Loop:
         carries = tuple([p for p in layout.carries if p in marked])
         inputs = tuple(sorted([p for p in marked if p not in layout.carries]))
-        return cls(eqn, layout, carries, tuple([eqn.ins[p].aval.size for p in carries]), inputs, in_step)
+        return cls(eqn, layout, carries, tuple([eqn.ins[p].aval.size for p in carries]), inputs, in_step, stacks)
 
     def states(self, count: _StepCount) -> tuple[Relation, Relation]:
         """Return the relation of the last state to the first one, and the union of those of the states in which a step
@@ -391,7 +513,11 @@ class _Loop(NamedTuple):
             if isinstance(role := self.layout.operand_roles[p], Sliced):
                 shape = self.eqn.ins[p].aval.shape
                 to_slices, size = _slices(shape, role.axis)
-                rel = compose(repeated(rel, (shape[role.axis], 0, size)), to_slices, prod(shape))
+                if self.stacks:
+                    rel = compose(from_added, self._added_by_slices(p, shape[role.axis]), sum(self.sizes))
+                else:
+                    rel = repeated(rel, (shape[role.axis], 0, size))
+                rel = compose(rel, to_slices, prod(shape))
             block[p] = rel
         return block
 
@@ -400,7 +526,7 @@ class _Loop(NamedTuple):
         and by the state on those of earlier steps."""
         shape = self.eqn.outs[r].aval.shape
         n, (to_rows, row_size) = shape[axis], _slices(shape, axis)
-        in_row = self.in_step.get(r, {})
+        in_row, of_rows = self.in_step.get(r, {}), self.stacks.get(r, {})
         of_state = _block_matrix(
             [{j: in_row.get(p, EMPTY) for j, p in enumerate(self.carries)}], [row_size], self.sizes
         )
@@ -415,14 +541,23 @@ class _Loop(NamedTuple):
             if isinstance(role := self.layout.operand_roles[p], Sliced):
                 in_shape = self.eqn.ins[p].aval.shape
                 to_slices, size = _slices(in_shape, role.axis)
-                rel = repeated(now, (n, row_size, size))
+                rel = of_rows[p] if p in of_rows else repeated(now, (n, row_size, size))
                 # row i depends by the state on the slices j < i, or j > i in reverse
                 for o, i0, dims in triangle(n, row_size, size, reverse=reverse, strict=True):
                     rel = union(rel, shifted(repeated(earlier, *dims), o, i0))
                 block[p] = compose(rel, to_slices, prod(in_shape))
             else:
-                block[p] = repeated(union(now, earlier), (n, row_size, 0))
+                at_once = of_rows[p] if p in of_rows else repeated(now, (n, row_size, 0))
+                block[p] = union(at_once, repeated(earlier, (n, row_size, 0)))
         return {p: compose(transposed(to_rows), rel, prod(shape)) for p, rel in block.items()}
+
+    def _added_by_slices(self, p: int, n: int) -> Relation:
+        """Return the relation of the state after any of n steps to the slices of an input, one after the other."""
+        blocks = [self.stacks.get(self.layout.carries[q], {}).get(p, EMPTY) for q in self.carries]
+        added = [
+            {0: compose(_any_of(n, size), rel, n * size)} for rel, size in zip(blocks, self.sizes, strict=True)
+        ]  # fmt: skip
+        return _block_matrix(added, self.sizes, [0])
 
     def _added_by(self, p: int) -> Relation:
         """Return the relation of the state after a step to an input of the step."""

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from fxad.core.dce import dce
 from fxad.core.interpreter import run
+from fxad.core.layout import Layout, Sliced, Times
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.primitives.elementwise.arithmetic import Add
 from fxad.primitives.index import index_dtype
+from fxad.transforms.vmap import vmap
 
 ComputeKnown: TypeAlias = Callable[[], NDArray | None]
+
+_MOST_STEPS: Final = 1 << 12  # of a loop that is interpreted step by step, about half a second
 
 
 def not_known() -> None:
@@ -91,4 +96,50 @@ class LazyKnownValues:
         ]
         if any([x is None for x in args]):
             return None
-        return run(single, [x for x in args if x is not None])[0]
+        return _evaluated(single, [x for x in args if x is not None])
+
+
+def _evaluated(jaxpr: Jaxpr, args: Sequence[NDArray]) -> NDArray | None:
+    """Return the result of a program of at most one equation. A loop whose carries are counters takes all of its steps
+    at once; the result of a loop of very many other steps is None."""
+    eqn = jaxpr.eqns[0] if jaxpr.eqns else None
+    layout = eqn.prim.layout if eqn is not None and isinstance(eqn.prim, HigherOrder) else None
+    if eqn is None or layout is None or len(layout.running) != 1:
+        return run(jaxpr, args)[0]
+    (k,) = layout.running
+    runs, body, places = layout.bodies[k].runs, layout.bodies[k].jaxpr, layout.operand_indices(k)
+    role = layout.result_roles[eqn.outs.index(jaxpr.outs[0])] if jaxpr.outs[0] in eqn.outs else None
+    if not isinstance(runs, Times):
+        return run(jaxpr, args)[0]
+    counters = _counters(layout, k)
+    if counters is None or not isinstance(role, Sliced):
+        return run(jaxpr, args)[0] if runs.count <= _MOST_STEPS else None
+    known = dict(zip(jaxpr.ins, args, strict=True))
+    operands = [known[a] if isinstance(a, Var) else np.full(a.aval.shape, a.value, a.aval.dtype) for a in eqn.ins]
+    steps = np.arange(runs.count)[:: -1 if runs.reverse else 1]
+    axes = [r.axis if isinstance(r, Sliced) else None for r in layout.operand_roles]
+    for p, by in counters.items():
+        counts = operands[p] + np.multiply.outer(steps, by).reshape((-1,) + (1,) * operands[p].ndim)
+        operands[p], axes[p] = counts.astype(operands[p].dtype), 0
+    one = body.with_outs([body.outs[layout.result_indices(k).index(eqn.outs.index(jaxpr.outs[0]))]])
+    of_all, _ = vmap(one, runs.count, tuple([axes[p] for p in places]), (role.axis,))
+    return run(of_all, [operands[p] for p in places])[0]
+
+
+def _counters(layout: Layout, k: int) -> dict[int, int] | None:
+    """Return what each step of a loop adds to its carries, by operand; None if one is no integer to which a literal is
+    added."""
+    body, places, results = layout.bodies[k].jaxpr, layout.operand_indices(k), layout.result_indices(k)
+    made = {v: e for e in body.eqns for v in e.outs}
+    added: dict[int, int] = {}
+    for p, r in layout.carries.items():
+        before, after = body.ins[places.index(p)], body.outs[results.index(r)]
+        eqn = made.get(after) if isinstance(after, Var) else None
+        by = 0 if after is before else None
+        if eqn is not None and isinstance(eqn.prim, Add) and before in eqn.ins and before.aval.dtype.kind in "iu":
+            (other,) = [a for a in eqn.ins if a is not before] or (None,)
+            by = int(other.value) if isinstance(other, Lit) and other.size is None else None
+        if by is None:
+            return None
+        added[p] = by
+    return added
