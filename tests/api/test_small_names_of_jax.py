@@ -48,6 +48,19 @@ def test_mulhi_is_the_upper_half_of_the_product(dtype: dtypes.DType) -> None:
     np.testing.assert_array_equal(fx.vmap(lax.mulhi, in_axes=(0, None))(x, int(high)), lax.mulhi(x, int(high)))
 
 
+def test_mul_converts_its_factors_first() -> None:
+    x = np.int8([100, 3])
+    for y, want in ((x, [10000, 9]), (300, [30000, 900])):
+        for product in (lax.mul(x, y, out_dtype="int32"), lax.mul(y, x, out_dtype="int32")):
+            assert (product.dtype, product.tolist()) == (np.int32, want)
+    assert lax.mul(x, x).tolist() == [16, 9]
+    assert lax.mul(3, 4, out_dtype="float16") == np.float16(12)
+    gradient = fx.grad(lambda x: fnp.sum(lax.mul(x, x, out_dtype="float64")))(X)
+    assert gradient.dtype == np.float32
+    with pytest.raises(DTypeError, match=r"mul: dtypes differ: lhs i8\[2\], rhs f32\[3\]"):
+        lax.mul(x, X, out_dtype="float32")
+
+
 def test_mulhi_refuses_floats_and_mixed_dtypes() -> None:
     with pytest.raises(DTypeError, match=r"mulhi: takes integers of one dtype, got f32\[3\] and f32\[3\]"):
         lax.mulhi(X, X)
