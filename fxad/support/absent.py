@@ -171,7 +171,15 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 
 # Modules whose names are often looked for in another one, if they are imported.
-_MODULES: Final = ("fxad", "fxad.lax", "fxad.numpy", "fxad.nn", "fxad.random", "fxad.numpy.linalg", "fxad.scipy.special")
+_MODULES: Final = (
+    "fxad",
+    "fxad.lax",
+    "fxad.numpy",
+    "fxad.nn",
+    "fxad.random",
+    "fxad.numpy.linalg",
+    "fxad.scipy.special",
+)
 
 
 def _by_path(table: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
