@@ -239,7 +239,7 @@ class IndexUpdateRef(Generic[T]):
                 remedy="make it one: fxad.numpy.asarray(value)",
             )
         if type(value) is Size:
-            value = self._array._apply(_size_beside, (), (value,))
+            value = cast("ArrayLike", self._array._apply(_size_beside, (), (value,)))
         value = as_0d_scalar(value, self._array.aval)
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked_update, (value, self._index), (name,))

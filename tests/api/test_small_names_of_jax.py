@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mpmath
 import numpy as np
 import pytest
@@ -49,10 +51,12 @@ def test_mulhi_is_the_upper_half_of_the_product(dtype: dtypes.DType) -> None:
 
 
 def test_mul_converts_its_factors_first() -> None:
-    x = np.int8([100, 3])
-    for y, want in ((x, [10000, 9]), (300, [30000, 900])):
+    x = np.array([100, 3], np.int8)
+    pairs: list[tuple[Any, list[int]]] = [(x, [10000, 9]), (300, [30000, 900])]
+    for y, want in pairs:
         for product in (lax.mul(x, y, out_dtype="int32"), lax.mul(y, x, out_dtype="int32")):
-            assert (product.dtype, product.tolist()) == (np.int32, want)
+            assert product.dtype == np.int32
+            assert product.tolist() == want
     assert lax.mul(x, x).tolist() == [16, 9]
     assert lax.mul(3, 4, out_dtype="float16") == np.float16(12)
     gradient = fx.grad(lambda x: fnp.sum(lax.mul(x, x, out_dtype="float64")))(X)

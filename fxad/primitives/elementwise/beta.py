@@ -129,8 +129,8 @@ def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
     mask = t.with_dtype(dtypes.bool_)
     inside, swapped, *clear = hlo.call(formula_program("beta_start", (t,) * 3, _swap_for_convergence), args)
     (ratio,) = _fraction(hlo, tuple(clear), inside, t)
-    few = hlo.call(formula_program("beta_few", (mask, t), lambda f: (f[0] & (f[1] < 1),)), (swapped, clear[0]))
-    (terms,) = _series_of_rest(hlo, tuple(clear), *few, t)
+    (few,) = hlo.call(formula_program("beta_few", (mask, t), lambda f: (f[0] & (f[1] < 1),)), (swapped, clear[0]))
+    (terms,) = _series_of_rest(hlo, tuple(clear), few, t)
 
     def end(f: Formulas) -> Formulas:
         inside, swapped, a, b, x, y, ratio, few, terms, given_a, given_b, given_x = f
@@ -146,7 +146,7 @@ def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
         return (inside.where(value, large.where(_of_large(given_a, given_b, given_x, large), limit)),)
 
     types = (mask, mask, *[t] * 5, mask, *[t] * 4)
-    operands = (inside, swapped, *clear, ratio, *few, terms, *args)
+    operands = (inside, swapped, *clear, ratio, few, terms, *args)
     return hlo.call(formula_program("beta_end", types, end), operands)[0]
 
 
@@ -225,7 +225,7 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> 
     return iterate_until_converged(hlo, "beta_fraction", mask, args, t, start, step, n_results=1)
 
 
-def _series_of_rest(hlo: Hlo, args: HloValues, mask: HloValue, t: Aval) -> tuple[HloValue, ...]:
+def _series_of_rest(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> tuple[HloValue, ...]:
     """Return the sum of (1 - b) (2 - b) ... (n - b) / n! * x^n / (a + n) for n >= 1, where `mask` holds."""
 
     def step(f: Formulas) -> tuple[Formula, Formulas]:
