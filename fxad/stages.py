@@ -2,6 +2,6 @@
 
 from fxad.api.jitted import Jitted as Wrapped, TracedProgram as Traced
 from fxad.execution.executable import Executable as Compiled, Lowered
-from fxad.tracing.spec import Spec as ArgInfo
+from fxad.tracing.spec import ArgInfo
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]

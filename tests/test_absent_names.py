@@ -84,6 +84,9 @@ def test_the_message() -> None:
     with pytest.raises(AttributeError) as e:
         getattr(fx.lax, "nothing")  # noqa: B009
     assert str(e.value) == "module 'fxad.lax' has no attribute 'nothing'"
+    for module, name, elsewhere in ((fx.lax, "linear_transpose", "fxad"), (fx.random, "sin", "fxad.lax")):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}': {elsewhere}\.{name}$"):
+            getattr(module, name)
 
 
 @pytest.mark.parametrize(

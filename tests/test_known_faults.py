@@ -293,3 +293,16 @@ def test_only_comparisons_with_an_extremum_are_computed_apart() -> None:
     assert branches(fx.grad(of_product)) == 1
     assert branches(lambda x, y: (x == fnp.max(y, axis=1, keepdims=True), fnp.max(x), x > y)) == 0
     assert branches(lambda x, y: fnp.where((x > 0) == fnp.max(x > 0), x, y)) == 0
+
+
+# -------------------------------------------------------------------------------------------------------- not faults
+
+
+def test_the_padding_of_a_convolution_meets_a_nan_of_the_kernel() -> None:
+    """The page says in which dtypes it does. Where this changes, the page does."""
+    kernel = np.array([1, 2, np.nan])
+    for dtype, found in ((F, [True] * 5), (D, [False, False, True, True, True])):
+        have = fx.jit(fnp.convolve)(np.ones(3, dtype), kernel.astype(dtype))
+        assert np.isnan(np.asarray(have)).tolist() == found
+        image = fx.jit(fnp.convolve)(np.array([1, np.nan, 1, 1, 1], dtype), np.ones(3, dtype))
+        assert np.isnan(np.asarray(image)).tolist() == [False, True, True, True, False, False, False]

@@ -195,5 +195,5 @@ def test_functions_of_primitives_say_what_they_are() -> None:
 
 
 def test_a_name_that_does_not_exist() -> None:
-    with pytest.raises(AttributeError, match=r"^module 'fxad' has no attribute 'gradient'$"):
-        fx.gradient  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^module 'fxad' has no attribute 'gradients'$"):
+        fx.gradients  # type: ignore[attr-defined]  # noqa: B018

@@ -63,10 +63,12 @@ class JitOptions:
     def lower(self, program: Program[P, R]) -> Lowered[P, R]:
         """Lower a program with these options."""
         lowered = lower(program, self.units, self.passes)
-        if self.donation is None:
-            return lowered
+        return lowered if self.donation is None else replace(lowered, donate=self.donated(program))
+
+    def donated(self, program: Program[..., object]) -> tuple[int, ...]:
+        """Return the operands of a program's jaxpr that the calls donate."""
         bound = len(program.bound)
-        return replace(lowered, donate=tuple([bound + k for k in self.donation.leaves(program)]))
+        return () if self.donation is None else tuple([bound + k for k in self.donation.leaves(program)])
 
 
 def _target_of(program: Program[..., object], leaves: Sequence[object]) -> placement.Target | None:

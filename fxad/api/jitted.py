@@ -57,6 +57,11 @@ class TracedProgram(Program[P, R]):
         """The name of the function."""
         return self.name
 
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and which are donated: a tree ((positional), {keyword}) of `ArgInfo`s."""
+        return self.args_info_with_donation(self.options.donated(self))
+
     def lower(self) -> Lowered[P, R]:
         """Lower the program with the options of `jit`."""
         return self.options.lower(self)

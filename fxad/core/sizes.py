@@ -346,8 +346,8 @@ def _deciding(difference: int, margin: int) -> str:
 
     for chosen in (names[:1], names):
         low = max([n.at_least for n in chosen])
-        high = low + 64
-        if decides(high, chosen):  # the least one, by bisection
+        high = next((k for k in (low + 64, LARGEST_SIZE) if decides(k, chosen)), None)
+        if high is not None:  # the least one, by bisection
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if decides(middle, chosen) else (middle, high)
@@ -356,7 +356,7 @@ def _deciding(difference: int, margin: int) -> str:
     first, *others = names
     if others:
         return f"name one size by the other, as in '{others[0].name}+k' for {first.name}"
-    return f"state an assumption where the size is named, as in '{first.name}>={first.at_least + 1}'"
+    return f"no assumption decides it: specialize the program, or mask it, to give {first.name} a value"
 
 
 def _assumptions_text(names: Iterable[SizeName]) -> str:

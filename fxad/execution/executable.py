@@ -45,11 +45,6 @@ class _Staged:
     program: Program[..., object]
 
     @property
-    def args_info(self) -> Any:
-        """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
-        return self.program.args_info
-
-    @property
     def out_info(self) -> Any:
         """The types of the results: a tree of `Spec`s."""
         return self.program.out_info
@@ -79,6 +74,16 @@ class Lowered(_Staged, Generic[P, R_co]):
     choice: UnitsChoice = "none"  # of units
     passes: Passes | None = None  # None: the default pipeline
     operands: Target | None = None  # the devices of the arguments for which `jit(f).lower` made it
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and which are donated: a tree ((positional), {keyword}) of `ArgInfo`s."""
+        return self.program.args_info_with_donation(self.donate)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The donated arguments, as numbers of leaves."""
+        return tuple([k - len(self.program.bound) for k in self.donate])
 
     @property
     def module(self) -> LoweredModule:
@@ -365,6 +370,16 @@ class Executable(_Staged, Generic[P, R_co]):
     def in_avals(self) -> tuple[Aval, ...]:
         """Types of the argument leaves."""
         return self._dispatcher.avals
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and which are donated: a tree ((positional), {keyword}) of `ArgInfo`s."""
+        return self.lowered.args_info
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The donated arguments, as numbers of leaves."""
+        return self.lowered.donate_argnums
 
     @property
     def choices(self) -> CompileChoices:

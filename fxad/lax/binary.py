@@ -11,6 +11,7 @@ from fxad.core.numbers import NUMBER_TYPES
 from fxad.errors import ShapeError
 from fxad.ir import Primitive
 from fxad.lax.documented import F, binary, documented
+from fxad.lax.elementwise import convert_element_type
 from fxad.operations import elementwise
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.complex_parts import COMPLEX
@@ -79,7 +80,6 @@ def _binary(signature: F, prim: Primitive, name: str = "") -> F:
 
 add = _binary(binary, ADD)
 sub = _binary(binary, SUB)
-mul = _binary(binary, MUL)
 div = _binary(binary, DIV)
 rem = _binary(binary, REM)
 max = _binary(binary, MAX)
@@ -99,6 +99,24 @@ bitwise_xor = _binary(binary, XOR, "bitwise_xor")
 shift_left = _binary(binary, SHIFT_LEFT)
 shift_right_logical = _binary(binary, SHIFT_RIGHT_LOGICAL)
 shift_right_arithmetic = _binary(binary, SHIFT_RIGHT_ARITHMETIC)
+
+
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: object = None) -> Array:
+    """Return x * y.
+
+    Type:   two numeric operands of one type, which are first converted to `out_dtype` if it is given; integers wrap.
+    Rule:   linear in one of them, the other held fixed; complex numbers are not conjugated.
+    Source: stablehlo.multiply
+    """
+    scalars = type(x) in SCALAR_TYPES, type(y) in SCALAR_TYPES
+    try:
+        if out_dtype is not None and (any(scalars) or aval_of(x).dtype == aval_of(y).dtype):
+            # a Python number has no dtype until it meets the array
+            x = x if scalars == (True, False) else convert_element_type(x, out_dtype)
+            y = y if scalars[1] else convert_element_type(y, out_dtype)
+        return apply_with_scalar(MUL, x, y) if any(scalars) else binder().bind(MUL, (x, y))[0]
+    except ShapeError as e:
+        return apply_broadcast(MUL, (x, y), e)
 
 
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:

@@ -21,7 +21,8 @@ from fxad.tracing.array import Array, ArrayLike, binder
 def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
     """Return exp(x) / sum(exp(x)) over axes, without overflow; nan if the greatest element is infinite.
 
-    Rule:   elements outside `where` are ignored and have weight 0. If all are outside, all weights are 0.
+    Rule:   elements outside `where` are ignored and have weight 0. If all are outside, all weights are 0. The slope of
+            a component y is y (1 - y), with the digits that 1 - y has where y is close to 1; `log_softmax` keeps all.
     """
     array = as_inexact_array("softmax", x)
     axes = normalize_axes("softmax", axis, array.ndim)
@@ -96,7 +97,7 @@ def logsumexp(
     Type:   `b` are factors, by default 1; elements outside `where` are ignored. `return_sign` returns the logarithm of
             the absolute value of the sum, and its sign; without it the result is nan for a negative sum. Of complex
             numbers it is the principal logarithm, and the sign is the sum over its absolute value.
-    Rule:   the derivative is 0 if no element is summed.
+    Rule:   the derivative is 0 if no element is summed, and nan at an infinite element (`logaddexp` has a slope there).
     """
     return_sign = flag("logsumexp", "return_sign", return_sign)
     keepdims = flag("logsumexp", "keepdims", keepdims)

@@ -11,6 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.core.sizes import Size
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Primitive
 from fxad.lax import full
@@ -130,6 +131,8 @@ def number_or_array(name: str, what: str, value: float | Array) -> float | Array
 
     Raises: ArgumentError for what is neither; ShapeError for an array with axes; DTypeError for a complex one.
     """
+    if type(value) is Size:
+        return put(value)
     if not isinstance(value, Array):
         return number(name, what, value)
     if value.ndim:

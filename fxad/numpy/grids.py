@@ -28,6 +28,8 @@ def _points(name: str, span: object) -> Array:
         raise ArgumentError(f"{name}: takes slices, got {described(span)}", remedy=f"write {name}[start:stop:step]")
     start = 0 if span.start is None else span.start
     step = 1 if span.step is None else span.step
+    if span == slice(None):
+        return arange(0)  # as in NumPy
     if span.stop is None:
         raise ParameterError(f"{name}: {span} has no end", remedy=f"write {name}[start:stop]")
     if isinstance(step, complex):

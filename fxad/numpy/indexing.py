@@ -402,6 +402,7 @@ def put_along_axis(
     if axis is None:
         array = as_array("put_along_axis", arr)
         return put_along_axis(array.ravel(), indices, values, 0, mode=mode).reshape(array.shape)
+    values = asarray(values) if type(values) is Size else values
     scalar = as_0d_scalar(values, aval_of(arr, "put_along_axis: argument 0"))
     how = checked_mode("put_along_axis", mode, "drop")
     return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis, how)

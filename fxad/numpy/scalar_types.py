@@ -20,6 +20,7 @@ from numpy import (
 )
 
 from fxad import dtypes
+from fxad.core.sizes import Size
 from fxad.dtypes import ScalarType
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.numpy.creation import Nested, asarray
@@ -40,7 +41,7 @@ class CallableType(ScalarType):
         """
         if is_scalar(x):
             scalar_dtype(x, self.dtype, self.name)  # an int that does not fit is an error
-            if isinstance(x, int) and self.dtype in dtypes.INEXACT:
+            if isinstance(x, int) and type(x) is not Size and self.dtype in dtypes.INEXACT:
                 x = float(x)
         try:
             return asarray(x, self.dtype)

@@ -11,14 +11,15 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.core.sizes import Size
 from fxad.errors import ArgumentError, DTypeError, FxadError, described, shown
-from fxad.ir import Aval, Lit
+from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations import updates
 from fxad.operations.arguments import contained_array, flag
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.index_plan import plan, promise_unique_indices
 from fxad.operations.operators import ArrayLike, Operation
-from fxad.operations.promotion import dtype_kind, scalar_dtype, scalar_element
+from fxad.operations.promotion import dtype_kind, scalar_dtype, scalar_element, scalar_literal
 from fxad.primitives.gather_scatter import Gather
 
 
@@ -237,6 +238,8 @@ class IndexUpdateRef(Generic[T]):
                 f"at.{name}: {described(value)} is not an array: {shown(value)}",
                 remedy="make it one: fxad.numpy.asarray(value)",
             )
+        if type(value) is Size:
+            value = cast("ArrayLike", self._array._apply(_size_beside, (), (value,)))
         value = as_0d_scalar(value, self._array.aval)
         if _is_mask(self._index) and not getattr(value, "ndim", 0):
             return self._array._apply(updates.masked_update, (value, self._index), (name,))
@@ -251,6 +254,11 @@ class IndexUpdateRef(Generic[T]):
         return self._array._apply(
             updates.update, (value, *operands), (promise_unique_indices(p, operands), name, index_mode)
         )
+
+
+def _size_beside(_: Emit, x: Atom, size: int) -> Atoms:
+    """Return the value of a named size, without axes, in the dtype that it takes with x."""
+    return (scalar_literal(size, x.aval.with_shape(())),)
 
 
 def _is_mask(index: object) -> bool:

@@ -49,11 +49,13 @@ class Check(Linear):
     time.
 
     Type:   (bool[mapped axes], fields of any types, operands of any types) -> the operands.
-    Rule:   no effect: a check whose results are unused is dropped. Tangents and cotangents are checked too, so a
-            gradient is checked even if it does not read the value. `message` is a format string for the fields, if
-            there are any. Batched with a predicate that varies, `sizes` are the mapped axes from the outside in, and
-            the error reports the first example. A check must not run for an example that the program does not run for:
-            a rule that runs a body for such examples guards its checks (`fxad.primitives.control.effects`).
+    Rule:   no effect. A check whose results nothing reads runs and may fail, as any equation of a program; it is dead
+            code, which `dce` and the transformations that clean up drop. So programs with and without it are not equal.
+            Tangents and cotangents are checked too, so a gradient is checked even if it does not read the value.
+            `message` is a format string for the fields, if there are any. Batched with a predicate that varies, `sizes`
+            are the mapped axes from the outside in, and the error reports the first example. A check must not run for
+            an example that the program does not run for: a rule that runs a body for such examples guards its checks
+            (`fxad.primitives.control.effects`).
     Cost:   a branch; the host is called only if the check fails.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -169,6 +170,17 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     }
 )
 
+# Modules whose names are often looked for in another one, if they are imported.
+_MODULES: Final = (
+    "fxad",
+    "fxad.lax",
+    "fxad.numpy",
+    "fxad.nn",
+    "fxad.random",
+    "fxad.numpy.linalg",
+    "fxad.scipy.special",
+)
+
 
 def _by_path(table: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
     return MappingProxyType(
@@ -191,7 +203,16 @@ def absent(package: str, name: str) -> str:
     instead = _OF_JAX.get(f"{package}.{name}") or _OF_OTHERS.get(f"{package}.{name}")
     if instead is None and package in ("fxad.lax", "fxad.lax.linalg", "fxad.random") and name.endswith("_p"):
         instead = _PRIMITIVE
+    instead = instead or _in_another_module(name)
     return f"{message}: {instead}" if instead else message
+
+
+def _in_another_module(name: str) -> str | None:
+    """Return the path of a public name by which it is written elsewhere: `vmap` is no function of `fxad.lax`."""
+    for module in _MODULES:
+        if name in getattr(sys.modules.get(module), "__all__", ()):
+            return f"{module}.{name}"
+    return None
 
 
 # Attributes of JAX's ClosedJaxpr, Jaxpr and JaxprEqn, by class of fxad.

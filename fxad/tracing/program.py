@@ -45,7 +45,7 @@ from fxad.runtime import DEFAULT_OPTIONS, CompileOptions
 from fxad.support.absent import absent_attribute
 from fxad.support.tables import Table, headed, preformatted
 from fxad.tracing.array import Array, Eager, aval_of, binder
-from fxad.tracing.spec import Spec
+from fxad.tracing.spec import ArgInfo, Spec
 from fxad.tracing.traced_numbers import TracedNumber
 from fxad.transforms.specialize import specialize
 from fxad.units.plan import UnitsChoice
@@ -157,6 +157,12 @@ class Program(Generic[P, R_co]):
     def args_info(self) -> Any:
         """The types of the arguments: a tree ((positional), {keyword}) of `Spec`s."""
         return tree.unflatten(self.in_tree, [Spec(a.shape, a.dtype) for a in self.in_avals])
+
+    def args_info_with_donation(self, donate: Collection[int]) -> Any:
+        """Return `args_info` with an `ArgInfo` for each type: whether the operand is among the operands `donate`."""
+        first = len(self.bound)
+        infos = [ArgInfo(a.shape, a.dtype, first + k in donate) for k, a in enumerate(self.in_avals)]
+        return tree.unflatten(self.in_tree, infos)
 
     @property
     def out_info(self) -> Any:

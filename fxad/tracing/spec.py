@@ -16,7 +16,6 @@ from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, aval_of
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Spec:
     """The type of an argument where there is no example: `Spec((32, 64), "float32")`, `Spec("(n, 64)")`.
@@ -40,8 +39,8 @@ class Spec:
     @classmethod
     def like(cls, x: object) -> Spec:
         """Return the type of an array, of a number, or of what has a shape and a dtype."""
-        aval = aval_of_example(x, "Spec.like")
-        return cls(aval.shape, aval.dtype)
+        like = spec_like(x) or aval_of_example(x, "Spec.like")
+        return Spec(like.shape, like.dtype)
 
     @property
     def aval(self) -> Aval:
@@ -69,6 +68,18 @@ class Spec:
 
 
 ShapeDtypeStruct = Spec  # JAX's name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArgInfo(Spec):
+    """The type of an argument of a lowered program, and whether its calls donate it."""
+
+    donated: bool
+
+    def __init__(self, shape: Iterable[int] | str, dtype: object = "float32", donated: bool = False) -> None:
+        Spec.__init__(self, shape, dtype)
+        object.__setattr__(self, "donated", donated)
 
 
 def spec_like(x: object) -> Spec | None:

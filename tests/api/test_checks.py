@@ -207,6 +207,10 @@ def test_dce_and_cse_remove_unused_and_equal_checks() -> None:
     program = fx.trace(f, X)
     assert "check" in program.text()
     assert "check" not in fx.dce(program).text()
+    with pytest.raises(CheckError, match="unused"):  # it is part of the program until then
+        fx.jit(f)(BAD)
+    with pytest.raises(CheckError, match="unused"):
+        fx.interpret(program, BAD)
     twice = fx.trace(lambda x: (root(x), root(x)), X)
     assert twice.text().count("= check") == 2
     assert fx.cse(twice).text().count("= check") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mpmath
 import numpy as np
 import pytest
@@ -46,6 +48,21 @@ def test_mulhi_is_the_upper_half_of_the_product(dtype: dtypes.DType) -> None:
     np.testing.assert_array_equal(lax.mulhi(x, y), want)
     assert lax.mulhi(x, y).dtype == dtype
     np.testing.assert_array_equal(fx.vmap(lax.mulhi, in_axes=(0, None))(x, int(high)), lax.mulhi(x, int(high)))
+
+
+def test_mul_converts_its_factors_first() -> None:
+    x = np.array([100, 3], np.int8)
+    pairs: list[tuple[Any, list[int]]] = [(x, [10000, 9]), (300, [30000, 900])]
+    for y, want in pairs:
+        for product in (lax.mul(x, y, out_dtype="int32"), lax.mul(y, x, out_dtype="int32")):
+            assert product.dtype == np.int32
+            assert product.tolist() == want
+    assert lax.mul(x, x).tolist() == [16, 9]
+    assert lax.mul(3, 4, out_dtype="float16") == np.float16(12)
+    gradient = fx.grad(lambda x: fnp.sum(lax.mul(x, x, out_dtype="float64")))(X)
+    assert gradient.dtype == np.float32
+    with pytest.raises(DTypeError, match=r"mul: dtypes differ: lhs i8\[2\], rhs f32\[2\]"):
+        lax.mul(x, x.astype(np.float32), out_dtype="float32")
 
 
 def test_mulhi_refuses_floats_and_mixed_dtypes() -> None:

@@ -17,7 +17,7 @@ from fxad import lax
 from fxad.custom_batching import sequential_vmap
 from fxad.errors import ArgumentError, DTypeError, LeakedTracerError, ParameterError, ShapeError, TracerError
 from fxad.ir import source_location
-from fxad.stages import Compiled, Lowered, Traced
+from fxad.stages import ArgInfo, Compiled, Lowered, Traced
 from tests.api.refusals import check_refused
 
 X = fnp.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -33,8 +33,8 @@ def test_stages() -> None:
     assert isinstance(traced, Traced)
     assert isinstance(traced, fx.Program)
     assert traced.fun_name == "<lambda>"
-    spec = fx.ShapeDtypeStruct((2, 2), "float32")
-    assert traced.args_info == ((spec,), {"y": spec})
+    info = ArgInfo((2, 2), "float32")
+    assert traced.args_info == ((info,), {"y": info})
     assert traced.out_info == {"out": fx.Spec(())}
     lowered = traced.lower()
     assert isinstance(lowered, Lowered)
@@ -57,7 +57,14 @@ def test_stages() -> None:
 
 def test_stages_with_static_arguments_and_donation() -> None:
     f = fx.jit(lambda x, n: x * n, static_argnames="n", donate_argnums=0)
-    assert f.trace(X, n=3).lower().donate == (0,)
+    lowered = f.trace(X, n=3).lower()
+    assert lowered.donate == lowered.donate_argnums == lowered.compile().donate_argnums == (0,)
+    assert lowered.args_info == f.trace(X, n=3).args_info == ((ArgInfo((2, 2), donated=True),), {})
+    two = fx.jit(lambda x, y: (x["a"] + X, y)).lower({"a": X}, X)
+    for stage, donated in ((two, (False, False)), (two.compile(donate=0), (True, False))):
+        (x, y), _ = stage.args_info
+        assert (x["a"].donated, y.donated) == donated
+    assert fx.eval_shape(f, *lowered.args_info[0], 3) == fx.Spec((2, 2))
     assert f.eval_shape(X, n=3) == fx.Spec((2, 2))
     x = X + 0
     y = f(x, n=3)
@@ -111,6 +118,7 @@ def test_specs() -> None:
     assert spec.update(dtype=float) == fx.Spec((2, 3))
     assert fx.Spec.like(np.ones((2, 3), np.float32)) == fx.Spec.like(fnp.ones((2, 3))) == fx.Spec((2, 3))
     assert (fx.Spec.like(spec), fx.Spec.like(1.5)) == (spec, fx.Spec(()))
+    assert fx.Spec.like(SimpleNamespace(shape=[2], dtype="int8")) == fx.Spec((2,), "int8")
     with pytest.raises(ArgumentError, match=r"^Spec.like: a str is not an array: 'x'"):
         fx.Spec.like("x")
 

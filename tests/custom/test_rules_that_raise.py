@@ -86,6 +86,8 @@ def test_the_derivative_is_refused_where_it_needs_the_rule(make: Callable[[bool]
     role, rule = ("defjvp", "rule") if make is by_tangents else ("defvjp", "cotangents")
     raised = f"call_with_rules: {role} of product: {rule} raised NotImplementedError: no derivative by y"
     assert refused(lambda: fx.grad(total(wrap(f)))(X, Y), NotDifferentiableError, raised).remedy == REMEDY
+    if wrap is not fx.vmap:  # the order of a series is one more than that of a derivative
+        refused(lambda: fx.laplacian(total(wrap(f)))(X, Y), NotDifferentiableError, raised)
     by_x = fx.trace(fx.grad(total(wrap(told))), X, Y)
     np.testing.assert_array_equal(fx.interpret(by_x, X, Y), Y)
     for argnums in (1, (0, 1)):

@@ -121,6 +121,8 @@ def test_sets_with_indices() -> None:
         lambda n: n.mgrid[0:1:3j, 0:3],
         lambda n: n.mgrid[0:5:2],
         lambda n: n.ogrid[0:2, 1:4:2],
+        lambda n: n.mgrid[:],
+        lambda n: n.r_[:, 1:3],
         lambda n: n.r_[P, 0, 3:6],
         lambda n: n.r_[0:1:5j],
         lambda n: n.r_["0,2", P, P],

@@ -41,7 +41,7 @@ NOWHERE: Mapping[str, str] = {
 ABSENT: Mapping[str, str] = {
     "numpy.einsum": "out", "numpy.modf": "out",
     "numpy.save": "allow_pickle", "numpy.linalg.matrix_rank": "tol",
-    "lax.all_gather": "to", "lax.dot": "dimension_numbers", "lax.mul": "out_dtype",
+    "lax.all_gather": "to", "lax.dot": "dimension_numbers",
     "lax.linalg.schur": "select_callable", "scipy.linalg.sqrtm": "blocksize",
     "random.key": "dtype", "random.wrap_key_data": "dtype",
     "scipy.linalg.eigh": "check_finite eigvals overwrite_a overwrite_b turbo type",

@@ -221,6 +221,19 @@ def _where(mask: Callable[[Real], bool], yes: Sequence[Any], no: Sequence[Any]) 
     return tuple([lambda x, f=f, g=g: f(x) if mask(x) else g(x) for f, g in zip(yes, no, strict=True)])
 
 
+def _beta(a: float, b: float) -> tuple[Callable[[Real], Real], ...]:
+    """The incomplete beta function of x and its derivatives."""
+
+    def density(x: Real) -> Real:
+        return x ** (mp.mpf(a) - 1) * (1 - x) ** (mp.mpf(b) - 1) / mp.beta(a, b)
+
+    return (
+        lambda x: mp.betainc(a, b, 0, x, regularized=True),
+        density,
+        lambda x: density(x) * ((mp.mpf(a) - 1) / x - (mp.mpf(b) - 1) / (1 - x)),
+    )
+
+
 _IDENTITY: Final = (lambda x: x, lambda x: mp.mpf(1), lambda x: mp.mpf(0))
 _EXPM1: Final = (lambda x: mp.expm1(x) if x > -1e6 else mp.mpf(-1), _exp, _exp)
 _LOG_GAMMA: Final = (lambda x: mp.loggamma(x).real, mp.digamma, lambda x: mp.psi(1, x))
@@ -520,6 +533,25 @@ UNARY: Final[dict[str, Law]] = {
             lambda x: -(x * mp.sin(x) + mp.cos(x)) / x**2,
         ),
         near=(0.6165054856207162, 3.3841804225511864, 4.0),
+    ),
+    # in the tail the exponent, a logarithm, has as many units as it has digits before the point
+    "betainc(2, 2**-7, x)": Law(
+        lambda x: special.betainc(2.0, 2.0**-7, x),
+        _beta(2, 2.0**-7),
+        low=0,
+        high=1,
+        near=(0.5, 1.0),
+        ulps=400,
+        only=DTYPES[2:],
+    ),
+    "betainc(2**-10, 0.5, x)": Law(
+        lambda x: special.betainc(2.0**-10, 0.5, x),
+        _beta(2.0**-10, 0.5),
+        low=0,
+        high=1,
+        near=(0.5, 1.0),
+        ulps=(32, 400, 400),
+        only=DTYPES[2:],
     ),
     "expi": Law(
         special.expi,

@@ -520,6 +520,14 @@ def test_python_operations_on_a_size(ask: Callable[[Any], object], shape: str, a
     assert answer[1] is None or f"as in '{answer[1]}'" in (caught.value.remedy or "")
 
 
+def test_a_comparison_that_no_assumption_decides() -> None:
+    with pytest.raises(SizeError) as caught:
+        fx.trace(lambda x: x if x.shape[0] % 2 > 0 else -x, fx.Spec("n"))
+    assert (caught.value.remedy or "").startswith("no assumption decides it: specialize the program, or mask it, to")
+    with pytest.raises(SizeError, match="as in 'n>=201'"):
+        fx.trace(lambda x: x[200], fx.Spec("n"))
+
+
 @pytest.mark.parametrize(
     ("ask", "remedy"),
     [

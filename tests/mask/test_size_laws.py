@@ -13,6 +13,7 @@ from hypothesis import assume, given, reject, settings, strategies as st
 
 import fxad as fx
 import fxad.numpy as fnp
+from fxad import lax
 from fxad.core.size_bounds import lower_bound
 from fxad.core.size_polynomials import exact_text
 from fxad.core.size_text import read_size
@@ -169,6 +170,32 @@ def test_symbolic_sizes_against_known_ones(text: str) -> None:
         x = np.arange(1.0, n + 1, dtype=np.float32)
         have = fx.interpret(fx.specialize(program, n=n), x)
         np.testing.assert_allclose(have, f(x, np), rtol=1e-6, err_msg=f"{text} of {n}")
+
+
+VALUES: Final = (
+    "x.at[0].set(n)", "x.at[0].add(n)", "x.at[:-1].multiply(n)", "x.at[x > 1].set(n)", "x.at[k].set(n)",
+    "x.at[n - 1].min(n)", "fnp.put_along_axis(x, k, n, 0, inplace=False)", "fnp.put(x, k, n, inplace=False)",
+    "fnp.sum(x, initial=n)", "fnp.max(x, initial=n)", "fnp.prod(x, initial=n)", "fnp.float32(n)", "fnp.bfloat16(n)",
+    "fnp.int8(n)", "lax.pad(x, fnp.float32(n), [(1, 0, 0)])", "lax.reduce(x, fnp.float32(n), lax.add, (0,))",
+    "fnp.nan_to_num(x, nan=n, posinf=n)", "fnp.where(x > 1, x, n)", "fnp.clip(x, 0, n)", "fnp.full_like(x, n)",
+    "fnp.pad(x, 1, constant_values=n)", "fnp.stack([x[0], n])", "x ** n", "n ** x", "fnp.append(x, n)",
+    "fnp.interp(n, x, x)", "lax.cond(x[0] > 0, lambda v: v + 1, lambda v: v, n)", "fnp.array([n, 1.5])",
+)  # fmt: skip
+
+
+def test_sizes_as_values() -> None:
+    """A size may stand where a number does: in one program, that the tests of all are one."""
+
+    def f(x: Any, n: Any) -> Any:
+        return [eval(text, {"x": x, "n": n, "k": fnp.array([1]), "fnp": fnp, "lax": lax}) for text in VALUES]
+
+    program = fx.trace(lambda x: f(x, x.shape[0]), fx.Spec("n>=2"))
+    for n in (2, 5):
+        x = np.arange(1.0, n + 1, dtype=np.float32)
+        wants = fx.interpret(fx.trace(lambda x, n=n: f(x, n), x), x)
+        for text, have, want in zip(VALUES, fx.interpret(fx.specialize(program, n=n), x), wants, strict=True):
+            assert have.dtype == want.dtype, text
+            np.testing.assert_allclose(np.asarray(have, float), np.asarray(want, float), rtol=1e-6, err_msg=text)
 
 
 def test_the_remedy_names_the_assumption() -> None:

@@ -24,7 +24,8 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
     """Return `x`, unless an element of `pred` is true when the program runs: then the call raises, with the message, your line
     and, under vmap, the first example.
 
-    `x` is any tree of arrays. Use the returned value: as with any pure function, an unused check is dropped.
+    `x` is any tree of arrays. Use the returned value: a check whose value nothing reads runs with the program as it was
+    traced, but it is dead code, which `dce`, `simplify` and `grad` drop.
     With further arguments `message` is a format string for them, as in `debug_print`; their values are fetched if the
     check fails. A `pred` that is known while tracing raises at once; the message then has the types of values that are
     not known.

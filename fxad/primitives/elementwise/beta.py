@@ -129,11 +129,14 @@ def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
     mask = t.with_dtype(dtypes.bool_)
     inside, swapped, *clear = hlo.call(formula_program("beta_start", (t,) * 3, _swap_for_convergence), args)
     (ratio,) = _fraction(hlo, tuple(clear), inside, t)
+    (few,) = hlo.call(formula_program("beta_few", (mask, t), lambda f: (f[0] & (f[1] < 1),)), (swapped, clear[0]))
+    (terms,) = _series_of_rest(hlo, tuple(clear), few, t)
 
     def end(f: Formulas) -> Formulas:
-        inside, swapped, a, b, x, y, ratio, given_a, given_b, given_x = f
+        inside, swapped, a, b, x, y, ratio, few, terms, given_a, given_b, given_x = f
         value = weight(a, b, x, y) / ratio
         value = swapped.where(1 - value, value)
+        value = (few & (value < 0.5)).where(_rest(few.where(a, a.like(0.5)), b, x, terms), value)
         all_at_0 = (given_a <= 0) | (given_b >= math.inf)
         all_at_1 = (given_b <= 0) | (given_a >= math.inf)
         in_domain = (given_a >= 0) & (given_b >= 0) & (given_x >= 0) & (given_x <= 1)
@@ -142,8 +145,9 @@ def _lower_wide(hlo: Hlo, args: HloValues, t: Aval) -> HloValue:
         large = _both_large(given_a, given_b, given_x)
         return (inside.where(value, large.where(_of_large(given_a, given_b, given_x, large), limit)),)
 
-    types = (mask, mask, *[t] * 8)
-    return hlo.call(formula_program("beta_end", types, end), (inside, swapped, *clear, ratio, *args))[0]
+    types = (mask, mask, *[t] * 5, mask, *[t] * 4)
+    operands = (inside, swapped, *clear, ratio, few, terms, *args)
+    return hlo.call(formula_program("beta_end", types, end), operands)[0]
 
 
 def _in_domain(a: Formula, b: Formula, x: Formula) -> Formula:
@@ -219,6 +223,37 @@ def _fraction(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> 
         return abs(change - 1) > 4 * x.eps, (value * change, m, c, d)
 
     return iterate_until_converged(hlo, "beta_fraction", mask, args, t, start, step, n_results=1)
+
+
+def _series_of_rest(hlo: Hlo, args: tuple[HloValue, ...], mask: HloValue, t: Aval) -> tuple[HloValue, ...]:
+    """Return the sum of (1 - b) (2 - b) ... (n - b) / n! * x^n / (a + n) for n >= 1, where `mask` holds."""
+
+    def step(f: Formulas) -> tuple[Formula, Formulas]:
+        a, b, x, _, total, n, product = f
+        n = n + 1
+        product = product * (n - b) / n * x
+        term = product / (a + n)
+        return abs(term) > abs(total) * x.eps, (total + term, n, product)
+
+    def start(f: Formulas) -> Formulas:
+        x = f[2]
+        return x.like(0), x.like(0), x.like(1)
+
+    return iterate_until_converged(hlo, "beta_series", mask, args, t, start, step, n_results=1)
+
+
+def _rest(a: Formula, b: Formula, x: Formula, terms: Formula) -> Formula:
+    """Return 1 - I_x(a, b) for a < 1, where it may be small: in proportion to a.
+
+    I_x(a, b) = w (1 + a * terms) with w = x^a gamma(a + b) / (gamma(a + 1) gamma(b)), which is close to 1 for a small
+    a (DLMF 8.17.7). log w is computed with the digits of a: gamma(a + b) / gamma(b) from that of b + 10.
+    """
+    rising = a.like(0)  # the product of (1 + a / (b + k)) for k < 10, less 1
+    for k in range(10):
+        quotient = a / (b + k)
+        rising = rising + quotient + rising * quotient
+    log_w = a * x.log() + (log_gamma_ratio(b + 10, a) - rising.log1p()) - log_gamma_1p(a)
+    return -log_w.expm1() - log_w.exp() * a * terms
 
 
 def _at_least_tiny(x: Formula) -> Formula:

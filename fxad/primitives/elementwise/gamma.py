@@ -88,7 +88,22 @@ def stirling(a: Formula) -> Formula:
 def log_gamma_ratio(a: Formula, b: Formula) -> Formula:
     """Return log gamma(a + b) - log gamma(a), without cancellation, for a >= 10 and a + b >= 10."""
     total = a + b
-    return (a - 0.5) * (b / a).log1p() + b * total.log() - b + stirling(total) - stirling(a)
+    return (a - 0.5) * (b / a).log1p() + b * total.log() - b + _stirling_difference(a, b, total)
+
+
+def _stirling_difference(a: Formula, b: Formula, total: Formula) -> Formula:
+    """Return stirling(total) - stirling(a) for total = a + b, in proportion to b where it is small.
+
+    With p the polynomial and u, v the inverses of total and a: (u - v) p(u^2) + v (p(u^2) - p(v^2)). The second
+    difference is divided by u^2 - v^2 with the polynomial, as Horner's rule goes on.
+    """
+    u, v = 1 / total, 1 / a
+    top, *rest = _STIRLING
+    value, quotient = a.like(top), a.like(0)
+    for c in rest:
+        quotient = quotient * (v * v) + value
+        value = value * (u * u) + c
+    return -(b * u * v) * (value + v * (u + v) * quotient)
 
 
 def density(a: Formula, x: Formula) -> Formula:

@@ -759,7 +759,8 @@ class SeriesRule(Enum):
 
 def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER) -> SeriesRule:
     """Return how the series of an equation is computed when the marked operands vary."""
-    if isinstance(prim, HigherOrder) and prim.layout.transparent:
+    by_rule = isinstance(prim, CallWithRules) and _has_own_derivative(prim)  # even if the rule raised an error
+    if isinstance(prim, HigherOrder) and prim.layout.transparent and not by_rule:
         return SeriesRule.BODIES
     row = ROWS.get(type(prim))
     if row is not None and order >= row.least and row.applies(prim, avals, varies):
