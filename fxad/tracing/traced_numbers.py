@@ -1,12 +1,12 @@
 """Traced numbers: Python numbers whose values are not known while a function is traced.
 
 A number that is an argument of a traced function, or computed from one, is a `TracedNumber`. It means what a Python
-number means (decision 88), so its dtype depends on what it meets. An operation of numbers only, `n + 1`, gives a number
-again. It adds no equation: it is an expression, which is computed when the number becomes an array, in one of four ways:
+number means (decision 88), so its dtype depends on what it meets. An operation of numbers only, `n + 1`, gives a
+number again. It adds no equation: it is an expression, which is computed when the number becomes an array:
 
 | method | when | dtype of the array | computed in |
 |---|---|---|---|
-| `beside(dtype)` | an operation takes it with an array of `dtype` | that of the array if its kind holds the number | base |
+| `beside(dtype)` | an operation takes it with an array of `dtype` | that, if its kind holds the number | base |
 | `as_type(dtype)` | `astype`, `asarray(x, dtype)`: the user names the dtype | `dtype`, rounded once | base |
 | `in_base()` | all bits are needed: a user's rule, `DifferentiatedNumber.rest` | base | base |
 | `settled()` | it is a result, or an operand of an equation or a method | its own: i32, f32, c64, bool | its own |
