@@ -232,14 +232,14 @@ class _Partition:
         moved: set[Atom] = set()  # values that are computed before a unit that preceded them in the program
         place_of: dict[Atom, int] = {}  # of the equation that computes a value
         keys: list[tuple[int, bool, int]] = []
-        units = 0  # so far
+        units_before = 0
         for k in self.live:
             eqn = self.program.eqns[k]
             is_unit = self._is_unit(eqn)
-            units += is_unit
-            place = units
+            units_before += is_unit  # a unit counts itself
+            place = units_before
             earliest = max([place_of.get(a, 0) for a in eqn.ins], default=0)
-            can_move = not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects
+            can_move = not is_unit and earliest < units_before and k not in self.pinned and not eqn.prim.effects
             if can_move and k not in self.cannot_wait:
                 place = earliest
             elif can_move and (added := self._bytes_added(k, moved)) <= bytes_to_move:
