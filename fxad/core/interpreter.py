@@ -150,7 +150,8 @@ def run_by_layout(
     `run_body` returned None.
 
     What an equation with bodies means is its `impl`, which runs bodies by `run`. This is for tools that see each run of
-    a body, or run it on other values. The law `check_layout` compares the two: so a layout states what the equation does.
+    a body, or run it on other values. The law `check_layout` compares the two, so a layout states what the equation
+    does.
     """
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from fxad.core.builder import Builder, live_ins, subprogram, substitute
+from fxad.core.builder import Builder, last_readers, live_ins, subprogram, substitute
 from fxad.ir import Atom, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import body_of_call_or_remat
@@ -91,9 +91,7 @@ def _liveness(jaxpr: Jaxpr) -> tuple[list[float], dict[Atom, int]]:
     """Return the bytes of the computed values that are live before each equation, with `VALUE_BYTES` more for each
     value; and the last equation that reads each value, or the number of equations for results."""
     n = len(jaxpr.eqns)
-    last_use: dict[Atom, int] = {}
-    for k, eqn in enumerate(jaxpr.eqns):
-        last_use.update(dict.fromkeys(eqn.ins, k))
+    last_use = last_readers(jaxpr.eqns)
     last_use.update(dict.fromkeys(jaxpr.outs, n))
     change = [0.0] * (n + 2)
     for k, eqn in enumerate(jaxpr.eqns):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder, live_ins, rewrite, subprogram, substitute
+from fxad.core.builder import Builder, last_readers, live_ins, rewrite, subprogram, substitute
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Var
@@ -54,7 +54,7 @@ def in_segments(jaxpr: Jaxpr, freed_after_use: Flags, least: int = SEGMENT_BYTES
 
 def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
     """Return the last equation that reads each value; for a result of the program, the number of equations."""
-    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    last = last_readers(jaxpr.eqns)
     last.update(dict.fromkeys(jaxpr.outs, len(jaxpr.eqns)))
     return last
 
@@ -128,7 +128,7 @@ def live_bytes(jaxpr: Jaxpr, freed_after_use: Flags) -> list[int]:
     A result of the program has its own memory: it is counted only up to the last equation that reads it. For x:f32[10],
     not `freed_after_use`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
     """
-    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    last = last_readers(jaxpr.eqns)
     operands = select_by_flags(jaxpr.ins, freed_after_use)
     counted = {v for e in jaxpr.eqns for v in e.outs}.union(operands)
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar, final
 
-from fxad.core.builder import Builder, rebind_operands, substitute
+from fxad.core.builder import Builder, producers, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.flags import select_by_flags
@@ -61,7 +61,7 @@ class BodyPair:
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     """Return the pairs of loops, of branches and of maps of a flat program; an equation is in at most one pair."""
-    made_by: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
+    made_by = producers(flat.eqns)
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -73,8 +73,10 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
             continue
         by_first: dict[int, list[Atom]] = {}
         for a in eqn.ins:
-            j = made_by.get(a, k)
-            if j < k and j not in paired and readers[a] == [k] and a not in results and _passes(a, flat.eqns[j], eqn):
+            if a not in made_by or made_by[a] in paired or readers[a] != [k] or a in results:
+                continue
+            j = made_by[a]
+            if _can_run_again(flat.eqns[j]) and _passes(a, flat.eqns[j], eqn):
                 by_first.setdefault(j, []).append(a)
         if by_first:
             j, values = max(by_first.items(), key=lambda item: sum([a.aval.nbytes for a in item[1]]))
