@@ -89,15 +89,15 @@ def partition(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...] =
 
 
 def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """Inline every call that contains a call of a chosen body and is not one itself; see `inline_calls`."""
+    """Inline every call that contains a call of a chosen body and is not one itself; see `inline_bodies`."""
     callers: set[Jaxpr] = set()
     for body in distinct_jaxprs(jaxpr):  # innermost first
         if body not in chosen and any([b in chosen or b in callers for b in map(body_of_call_or_remat, body.eqns)]):
             callers.add(body)
-    return inline_calls(jaxpr, callers)
+    return inline_bodies(jaxpr, callers)
 
 
-def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
+def inline_bodies(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline calls of the bodies `which`, at any depth. Also returns the places of the equations that come from
     recomputations: they must not move to the place of the first computation."""
     if not any([body_of_call_or_remat(eqn) in which for eqn in jaxpr.eqns]):

@@ -32,7 +32,7 @@ from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERA
 from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.transforms.fusion import Inlined
 from fxad.units.kernels import FUSIBLE, Kernels, longest_stretch
-from fxad.units.pieces import inline_calls
+from fxad.units.pieces import inline_bodies
 
 
 def cut_stretches(
@@ -50,7 +50,7 @@ def cut_stretches(
     """
     if not stretch < weight_of_nested(jaxpr).equations <= MOST_INLINED:
         return jaxpr, chosen
-    flat, _ = inline_calls(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
+    flat, _ = inline_bodies(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
     kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
     fusions = [kinds[type(eqn.prim)] for eqn in flat.eqns]
     program = Inlined(flat, len(flat.eqns))

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder, last_readers, live_ins, rewrite, subprogram, substitute
+from fxad.core.builder import Builder, last_readers, live_ins, subprogram, substitute
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Var
-from fxad.primitives.control.call import Applied, Call
+from fxad.primitives.control.call import Applied, callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import has_derived_rules
 from fxad.support.constants import SEGMENT_BYTES, SEGMENT_TIMES
@@ -71,13 +71,14 @@ def live_ins_and_outs(
 @by_value
 def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
     """Inline the calls of a program, and split its other bodies into segments."""
+    if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
+        return jaxpr
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
-        if type(eqn.prim) is Call:
-            return b.inline(_inlined(eqn.prim.body, least), ins)
         return b.copy(_with_bodies(eqn, least), ins)
 
-    return rewrite(jaxpr, rule) if any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]) else jaxpr
+    b = Builder.like(jaxpr)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, lambda eqn, _: callee(eqn), rule), jaxpr.name)
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
