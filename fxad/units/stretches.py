@@ -22,6 +22,8 @@ Decision: docs/adr/0092.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 
 from fxad.core.builder import Builder, last_readers, live_ins, subprogram, substitute
@@ -52,7 +54,7 @@ def cut_stretches(
         return jaxpr, chosen
     flat, _ = inline_bodies(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
     kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
-    fusions = [kinds[type(eqn.prim)] for eqn in flat.eqns]
+    is_fusible = [kinds[type(eqn.prim)] in FUSIBLE for eqn in flat.eqns]
     program = Inlined(flat, len(flat.eqns))
     longest = longest_stretch(program)
     if longest.operations <= stretch or not longest.has_many_kernels(Kernels(program)):
@@ -61,21 +63,14 @@ def cut_stretches(
     b, env, bodies = Builder.like(flat), dict[Atom, Atom](), dict[Jaxpr, None]()
     live_bytes, last_use = _liveness(flat)
     is_unit = [body_of_call_or_remat(eqn) in chosen for eqn in flat.eqns]
+    units = [*[k for k, unit in enumerate(is_unit) if unit], len(flat.eqns)]
     start = 0
     while start < len(flat.eqns):
         if is_unit[start]:
             b.extend(flat.eqns[start : start + 1], env)
             start += 1
             continue
-        stop = start
-        count, ends = 0, []
-        while stop < len(flat.eqns) and not is_unit[stop] and count < at_most:
-            count += fusions[stop] in FUSIBLE
-            stop += 1
-            if 2 * count >= at_most:
-                ends.append(stop)
-        if ends and stop < len(flat.eqns) and not is_unit[stop]:
-            stop = min(reversed(ends), key=lambda end: live_bytes[end])
+        stop = _end_of_body(is_fusible, live_bytes, start, units[bisect_left(units, start)], at_most)
         eqns = flat.eqns[start:stop]
         ins = live_ins(eqns)
         outs = tuple([v for e in eqns for v in e.outs if last_use.get(v, -1) >= stop])
@@ -85,6 +80,22 @@ def cut_stretches(
         env.update(zip(outs, b(Call(body), *substitute(ins, env)), strict=True))
         start = stop
     return b.build(substitute(flat.outs, env), jaxpr.name), (*chosen, *bodies)
+
+
+def _end_of_body(
+    is_fusible: Sequence[bool], live_bytes: Sequence[float], start: int, next_unit: int, at_most: int
+) -> int:
+    """Return the end of the body that begins with equation `start`: the next unit, if there are fewer than `at_most`
+    fusible equations before it; else the place with the fewest live bytes, the last of several, among those after at
+    least half as many."""
+    count, ends = 0, []
+    for k in range(start, next_unit):
+        count += is_fusible[k]
+        if 2 * count >= at_most:
+            ends.append(k + 1)
+        if count >= at_most and k + 1 < next_unit:
+            return min(reversed(ends), key=lambda end: live_bytes[end])
+    return next_unit
 
 
 def _liveness(jaxpr: Jaxpr) -> tuple[list[float], dict[Atom, int]]:
