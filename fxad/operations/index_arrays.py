@@ -19,6 +19,7 @@ from fxad.operations.promotion import broadcast, common_shape, convert, promote_
 from fxad.operations.updates import fit_update
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumSum
+from fxad.primitives.dimension_numbers import GatherScatterMode
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
@@ -169,7 +170,7 @@ def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], str]) -> At
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
 
 
-def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, mode: str) -> Atoms:
+def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, mode: GatherScatterMode) -> Atoms:
     """Return x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:
