@@ -31,6 +31,8 @@ from fxad.core.atoms import (
     Zero as Zero,
     as_lin as as_lin,
     as_shape as as_shape,
+    instantiated as instantiated,
+    known_operands as known_operands,
     literal_number as literal_number,
     result_vars as result_vars,
 )

@@ -21,7 +21,6 @@ from fxad.ir import (
     Dims,
     Flags,
     HigherOrder,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -32,6 +31,8 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     all_prims,
+    instantiated,
+    known_operands,
     primitive,
 )
 from fxad.primitives.control.call import Applied, Call, check_body_type, check_operands, layout_with_rules
@@ -140,9 +141,8 @@ class LinearCall(Applied, Linear):
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",
             )
-        nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        others = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *others)
+        others = known_operands(args)
+        bars = ctx(LinearCall(self.adjoint, self.body, len(cts)), *instantiated(cts), *others)
         return (*bars, *[None] * len(others))
 
 

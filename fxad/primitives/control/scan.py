@@ -45,6 +45,8 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    instantiated,
+    known_operands,
     primitive,
 )
 from fxad.primitives.check import has_check
@@ -309,7 +311,7 @@ class Scan(HigherOrder, Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         first, args = self.split_count(args)
-        count = _known(first)  # it is never linear: see `linear_in`
+        count = known_operands(first)  # it is never linear: see `linear_in`
         linear = tuple([isinstance(a, Hole) for a in args])
         linear_carry = self.steps.split(linear)[1]
         if all(linear_carry):
@@ -317,7 +319,7 @@ class Scan(HigherOrder, Linear):
         # of a carry (c, d), of which only d is linear: a scan with the carry c alone gives the stack of c, which a scan
         # with the carry d alone, the one that is transposed, runs over
         split = split_known_carries(self.steps, linear)
-        known = ctx(self.with_steps(split.known), *count, *_known([args[p] for p in split.known_operands]))
+        known = ctx(self.with_steps(split.known), *count, *known_operands([args[p] for p in split.known_operands]))
         with_stacks: Operands = (*args, *known[split.known.n_carry :])
         of_linear = self.with_steps(split.linear)._transpose_linear_carry(
             ctx,
@@ -340,24 +342,16 @@ class Scan(HigherOrder, Linear):
         outs = ctx(
             self.with_steps(back.steps, backward=True),
             *count,
-            *_known(consts),
+            *known_operands(consts),
             *[Lit.zero(a.aval) for a in select_by_flags(linear_consts, back.consts_nonzero)],
-            *[
-                ct.instantiate() if isinstance(ct, Zero) else ct
-                for ct in select_by_flags(cts[: self.n_carry], back.carry_nonzero)
-            ],
+            *instantiated(select_by_flags(cts[: self.n_carry], back.carry_nonzero)),
             *[ct for ct in cts[self.n_carry :] if not isinstance(ct, Zero)],
-            *_known(xs),
+            *known_operands(xs),
         )
         linear_types = [a.aval for a in args if isinstance(a, Hole)]
         marks = (*back.consts_nonzero, *back.carry_nonzero, *back.xs_nonzero)
         cts_in = iter(insert_zeros(outs, marks, linear_types))
         return tuple([next(cts_in) if isinstance(a, Hole) else None for a in args])
-
-
-def _known(args: Sequence[Atom | Hole]) -> list[Atom]:
-    """Return the operands that are not linear."""
-    return [a for a in args if not isinstance(a, Hole)]
 
 
 def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

@@ -34,6 +34,7 @@ from fxad.ir import (
     Primitive,
     Var,
     Zero,
+    instantiated,
     source_text,
 )
 from fxad.primitives.control.bodies import results_without_steps
@@ -244,7 +245,7 @@ def transpose(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs(split_by_flags(jaxpr.in_avals, linear)[1])
     operand_cts = backward(b, form, linear, known, cts)
-    return b.build(instantiate(operand_cts), f"transpose_{jaxpr.name}")
+    return b.build(instantiated(operand_cts), f"transpose_{jaxpr.name}")
 
 
 @by_value
@@ -296,8 +297,3 @@ def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], flags: Flags) -
         for k, body in enumerate(prim.bodies)
     ]
     return prim.with_bodies(tuple(bodies))
-
-
-def instantiate(cts: list[Cotangent]) -> list[Atom]:
-    """Return cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
-    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
