@@ -416,10 +416,11 @@ def nan_to_num(
     if x.aval.dtype not in dtypes.FLOATING:
         return (x,)
     limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
-    defaults, given = (0.0, float(limits.max), float(limits.min)), iter(atoms)
+    defaults = (0.0, float(limits.max), float(limits.min))
+    numbers, given = [default if v is None else v for default, v in zip(defaults, static, strict=True)], iter(atoms)
     nan, high, low = [
-        _broadcast_number(emit, next(given) if is_atom else default if v is None else v, x)
-        for default, v, is_atom in zip(defaults, static, which, strict=True)
+        _broadcast_number(emit, next(given) if is_atom else number, x)
+        for number, is_atom in zip(numbers, which, strict=True)
     ]
     y = emit_where(emit, emit.one(NE, x, x), nan, x)
     y = emit_where(emit, emit.one(EQ, x, literal_like(np.inf, x)), high, y)

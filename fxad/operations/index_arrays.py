@@ -53,7 +53,9 @@ def nonzero_along(emit: Emit, x: Atom, axis: int, size: int, fills: tuple[int, .
 def fills(op: str, fill_value: object, ndim: int) -> tuple[int, ...]:
     """Return the index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
     values = one_or_more(op, "fill_value", 0 if fill_value is None else cast("int | Sequence[int]", fill_value))
-    out = (values,) * ndim if isinstance(values, int) else values * ndim if len(values) == 1 else values
+    if isinstance(values, int):
+        values = (values,)
+    out = values * ndim if len(values) == 1 else values
     if len(out) != ndim:
         raise ShapeError(
             f"{op}: fill_value has {len(out)} numbers for {ndim} axes", remedy="give one, or one for each axis"

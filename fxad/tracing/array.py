@@ -605,16 +605,7 @@ class Eager:
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
         """Return arguments as arrays on the device; a Python scalar in the dtype of the first array."""
-        like = None
-        for k, a in enumerate(args):
-            if isinstance(a, Array | np.ndarray | np.generic):
-                like = a.dtype
-                break
-            if not is_scalar(a):  # an array of another library
-                like = aval_of(contained_array(a), _argument_text((op, static), k)).dtype
-                break
-        else:
-            like = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
+        like = _dtype_of_first_array(op, args, static)
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
 
     def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:
@@ -654,6 +645,17 @@ class Eager:
             return self._operand(op, k, inner, like)
         aval = aval_of(value, what)
         return device_array(value, aval)
+
+
+def _dtype_of_first_array(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> dtypes.DType | None:
+    """Return the dtype of the first array among arguments; the one that Python scalars take together if there is
+    none."""
+    for k, a in enumerate(args):
+        if isinstance(a, Array | np.ndarray | np.generic):
+            return a.dtype
+        if not is_scalar(a):  # an array of another library
+            return aval_of(contained_array(a), _argument_text((op, static), k)).dtype
+    return promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:
