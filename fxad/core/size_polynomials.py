@@ -116,9 +116,9 @@ else:
         def __new__(cls, terms):
             """Return the size of ordered terms. At least one of them is not constant."""
             text = _terms_text(terms, "text", "+")
-            interned = _polynomials.get(text)
-            if interned is not None:
-                return interned
+            known = _polynomials.get(text)
+            if known is not None:
+                return known
             self = object.__new__(cls)
             _set(self, "terms", terms)
             _set(self, "text", text)

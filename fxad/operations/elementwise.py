@@ -365,10 +365,10 @@ def _complex_logaddexp(emit: Emit, x: Atom, y: Atom) -> Atom:
     soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
     # equal infinities: their difference is nan, their sum is themselves; a nan stays one
     out = emit_where(emit, emit.one(NE, gap, gap), emit.one(ADD, x, y), emit.one(ADD, top, soft))
-    angle = emit.one(IMAG, out)
-    turn = literal_like(2 * math.pi, angle)
-    turns = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, angle, turn))
-    return emit.one(COMPLEX, emit.one(REAL, out), emit.one(SUB, angle, emit.one(MUL, turns, turn)))
+    phase = emit.one(IMAG, out)
+    turn = literal_like(2 * math.pi, phase)
+    turns = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, phase, turn))
+    return emit.one(COMPLEX, emit.one(REAL, out), emit.one(SUB, phase, emit.one(MUL, turns, turn)))
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:

@@ -97,11 +97,11 @@ def plan(
     if of_index is None:
         return _build_plan(shape, index, checked, wraps)
     key = shape, of_index, checked, wraps
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _build_plan(shape, index, checked, wraps)
-        _plans.put(key, plan)
-    return plan
+    cached = _plans.get(key)
+    if cached is None:
+        cached = _build_plan(shape, index, checked, wraps)
+        _plans.put(key, cached)
+    return cached
 
 
 def _build_plan(shape: Shape, index: object, checked: bool, wraps: bool) -> tuple[IndexPlan, tuple[object, ...]]:
