@@ -31,6 +31,8 @@ from fxad.core.atoms import (
     Zero as Zero,
     as_lin as as_lin,
     as_shape as as_shape,
+    instantiated as instantiated,
+    known_operands as known_operands,
     literal_number as literal_number,
     result_vars as result_vars,
 )
@@ -148,13 +150,16 @@ class Jaxpr:
     programs are equal, and equal programs are one object (`is`). A `Builder` makes such programs. The constructor
     neither numbers nor checks: it is for programs whose equations are numbered already, such as one with other results.
 
+    Names and lines are not part of the value. So equal programs share those of the function that was traced first, and
+    a message about one function may name another, which computes the same. Those of eager operations give way.
+
     Law: `Jaxpr(j.ins, j.eqns, j.outs) is j`; `pickle.loads(pickle.dumps(j)) is j`; `copy.deepcopy(j) is j`.
     """
 
     ins: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
     outs: tuple[Atom, ...]
-    name: str  # the user's function, for messages and metadata; not part of the value
+    name: str  # of the user's function, for messages and metadata; not part of the value
     _hash: int
     # Results that have the lifetime of the program: those of transforms under (function, arguments), see
     # `fxad.core.memo.by_value`, and those of this module, which it cannot import, under a name, see `once`.
@@ -171,7 +176,7 @@ class Jaxpr:
         bucket = _jaxprs.get(h)
         interned = None if bucket is None else bucket.find(ins, eqns, outs)
         if interned is not None:
-            if interned.name == EAGER_NAME:  # this one may be that of a function, with its name and lines
+            if interned.name == EAGER_NAME:  # it has no lines; `name` and `eqns` may be those of a function
                 _set(interned, "name", name)
                 _set(interned, "eqns", eqns)
             return interned

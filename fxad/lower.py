@@ -334,7 +334,7 @@ class _Module:
         """Return the operations of a program, up to the end of its function."""
         writer = _Function(self, jaxpr.name, mesh)
         args = [(f"%arg{k}", self.types[v.aval]) for k, v in enumerate(jaxpr.ins)]
-        if (jaxpr, mesh) in self.symbols:
+        if (jaxpr, mesh) in self.symbols:  # a function that others call: XLA may inline it for values of any kind
             writer.kinds.update([(name, Kind.UNKNOWN) for name, _ in args])
         writer.block(jaxpr, args, "func.return")
         writer.lines.append(f"}}{self.locations.alias(jaxpr.name, '', None)}\n")

@@ -18,9 +18,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Eqn, Jaxpr, Lit, distinct_jaxprs, jaxprs_in_params, source_text
 
 LineMark: TypeAlias = Literal[" ", "-", "+"]
-_LinePair: TypeAlias = tuple[
-    int | None, int | None
-]  # the numbers of two aligned equations; None if there is no partner
+# The numbers of two aligned equations; None if there is no partner.
+_LinePair: TypeAlias = tuple[int | None, int | None]
 
 _CONTEXT: Final = 2  # unchanged equations that are shown before and after a change
 _DEEPEST: Final = 40  # bodies in bodies that are written

@@ -8,7 +8,7 @@ the hot paths compare by identity and hash in C, and `pickle` and `copy` give ba
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from math import prod
 from operator import index
@@ -406,3 +406,13 @@ class Hole:
 
 Tangent: TypeAlias = Lin | Zero
 Cotangent: TypeAlias = Var | Lit | Zero
+
+
+def known_operands(args: Sequence[Atom | Hole]) -> tuple[Atom, ...]:
+    """Return the operands of a transposed equation that have a value."""
+    return tuple([a for a in args if not isinstance(a, Hole)])
+
+
+def instantiated(cts: Sequence[Cotangent]) -> tuple[Atom, ...]:
+    """Return cotangents, with arrays of zeros in place of symbolic zeros."""
+    return tuple([ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts])

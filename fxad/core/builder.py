@@ -247,6 +247,16 @@ def live_ins(eqns: Iterable[Eqn], outs: Iterable[Atom] = ()) -> list[Var]:
     return [a for a in reads if isinstance(a, Var) and a not in computed]
 
 
+def producers(eqns: Iterable[Eqn]) -> dict[Var, int]:
+    """Return the number of the equation that computes each value."""
+    return {v: k for k, eqn in enumerate(eqns) for v in eqn.outs}
+
+
+def last_readers(eqns: Iterable[Eqn]) -> dict[Atom, int]:
+    """Return the number of the last equation that reads each value."""
+    return {a: k for k, eqn in enumerate(eqns) for a in eqn.ins}
+
+
 def rebind_operands(
     jaxpr: Jaxpr,
     wants: Sequence[K],

@@ -107,7 +107,7 @@ def _make_post_init() -> Callable[[_Parametrised], None]:
 
     def check(self: _Parametrised) -> None:
         if not parameters:  # annotations may name classes that are defined later in their module
-            hints = typing.get_type_hints(type(self))
+            hints = {name: type_of_words(hint) for name, hint in typing.get_type_hints(type(self)).items()}
             parameters.extend([(f.name, hints[f.name], type_test(hints[f.name])) for f in fields(self)])
         for name, hint, admits in parameters:
             value = getattr(self, name)
@@ -136,6 +136,12 @@ def has_no_jaxpr(prim: object, names: Iterable[str]) -> bool:
         if kind not in _PLAIN_TYPES and (kind is not tuple or not _PLAIN_TYPES.issuperset(map(type, value))):
             return False
     return True
+
+
+def type_of_words(hint: object) -> object:
+    """Return `str` for a Literal of strings: the primitive that takes one of a few words says which there are, in its
+    own words. Any other annotation is returned as it is."""
+    return str if typing.get_origin(hint) is typing.Literal else hint
 
 
 def type_test(hint: object) -> FieldCheck:

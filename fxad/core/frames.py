@@ -25,33 +25,35 @@ T = TypeVar("T")
 class CalledFrames:
     """The frames that a running function has called, directly or indirectly.
 
-    The known frames are a path on the stack, from `base` on: the members, each called by the one before, perhaps
-    indirectly; `_caller` is the last member, or `base` if there is none; `last` is a frame that `_caller` called. It is
-    no member, since most frames return without having called another one that is looked up: such a frame, a leaf, costs
-    one assignment. When a walk from another frame meets `last`, it has called that frame, so it becomes a member.
+    `_path` has known frames of the stack: `base`, a frame that `base` called, one that this one called, and so on.
+    `_caller` is the last frame of the path, and `last` a frame that `_caller` called. `last` is not in the path: most
+    frames return without having called another one that is looked up, and cost one assignment so. When a walk from
+    another frame meets `last`, it has called that frame, so it joins the path.
 
-        looked up       the stack                   members     _caller     last
-        a               base > f > g > a            f g         g           a       a walk from a to base
-        a2              base > f > g > a2           f g         g           a2      called by _caller
-        b               base > f > h > b            f h         h           b       a walk from b to f: g has returned
-        c               base > f > h > b > c        f h b       b           c       a walk from c to last
+        looked up       the stack                   path            _caller     last
+        a               base > f > g > a            base f g        g           a       a walk from a to base
+        a2              base > f > g > a2           base f g        g           a2      called by _caller
+        b               base > f > h > b            base f h        h           b       a walk from b to f: g is gone
+        c               base > f > h > b > c        base f h b      b           c       a walk from c to last
+
+    A generator is never in the path and never `last`: another frame may resume it, and then it is called by that one.
 
     Cost: one comparison for the frame that was looked up last; about 0.5 us for another frame with the same caller.
     """
 
-    __slots__ = ("_caller", "_members", "base", "last", "thread")
+    __slots__ = ("_caller", "_path", "base", "last", "thread")
 
     def __init__(self, base: FrameType) -> None:
         self.base: FrameType | None = base
         self.thread = threading.get_ident()
-        self._members: dict[FrameType, None] = {}  # a dict for its order
+        self._path: dict[FrameType, None] = {base: None}  # a dict, which finds a frame at once and has an order
         self._caller: FrameType | None = base
         self.last: FrameType | None = None  # the frame that was found last
 
     def end(self) -> None:
         """Drop the references to frames, at the end of the function."""
         self.base = self.last = self._caller = None
-        self._members = {}
+        self._path = {}
 
     def __contains__(self, frame: FrameType) -> bool:
         """Return True if the function called a frame of this thread, directly or indirectly."""
@@ -59,35 +61,31 @@ class CalledFrames:
             return True
         if self.base is None or self.thread != threading.get_ident():
             return False
-        if frame.f_back is not self._caller:
-            return self._find(frame)
-        self.last = None if frame.f_code.co_flags & CO_GENERATOR else frame  # another caller may resume a generator
+        if frame.f_back is not self._caller and not self._walk_to_path(frame):
+            return False
+        self.last = None if frame.f_code.co_flags & CO_GENERATOR else frame
         return True
 
-    def _find(self, frame: FrameType) -> bool:
-        """Return True if a walk from a frame through its callers meets a known member. The frames on the way become
-        known members."""
-        base, members, last = self.base, self._members, self.last
+    def _walk_to_path(self, frame: FrameType) -> bool:
+        """Walk from a frame through its callers to the path, which then leads to the frame. Return False if no caller
+        is in the path."""
+        path, last = self._path, self.last
         unknown: list[FrameType] = []  # the frames on the way, from `frame` on
         current = frame
-        while current is not base and current is not last and current not in members:
+        while current not in path and current is not last:
             unknown.append(current)
             caller = current.f_back
             if caller is None:  # the function has ended, and an asynchronous exception prevented its call of `end`
                 self.end()
                 return False
             current = caller
-        if current is last and current is not base:  # it has called `frame`
-            members[current] = None
-        while members and next(reversed(members)) is not current:  # members after it have returned
-            members.popitem()
-        while len(unknown) > 1:  # the callers of `frame`; another caller may resume a generator
-            caller = unknown.pop()
+        path[current] = None  # `last` joins the path
+        while next(reversed(path)) is not current:  # the frames after it have returned
+            path.popitem()
+        for caller in reversed(unknown[1:]):
             if not caller.f_code.co_flags & CO_GENERATOR:
-                members[caller] = None
-                current = caller
-        self._caller = current
-        self.last = None if frame.f_code.co_flags & CO_GENERATOR else frame
+                path[caller] = None
+        self._caller = next(reversed(path))
         return True
 
 

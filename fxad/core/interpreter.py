@@ -147,7 +147,12 @@ def run_by_layout(
     layout: Layout, args: Sequence[NDArray], outs: Sequence[TypeOfResult], run_body: RunBody
 ) -> list[NDArray] | None:
     """Return results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
-    `run_body` returned None."""
+    `run_body` returned None.
+
+    What an equation with bodies means is its `impl`, which runs bodies by `run`. This is for tools that see each run of
+    a body, or run it on other values. The law `check_layout` compares the two, so a layout states what the equation
+    does.
+    """
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:
         return _run_steps(layout, args, outs, run_body)

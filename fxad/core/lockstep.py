@@ -25,14 +25,14 @@ class _Exchanges:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.exchanges: dict[object, dict[int, object]] = {}  # the values of an open exchange, by index
+        self.open: dict[object, dict[int, object]] = {}  # the values of each open exchange, by index
         self.taken: dict[object, int] = {}  # how many threads have read the values of an exchange
         self.running = 0  # threads that do not wait for an inner map or for an exchange
         self.failed = False
 
     def exchange(self, key: object, at: int, size: int, value: object) -> list[object]:
         with self.changed:
-            slots = self.exchanges.setdefault(key, {})
+            slots = self.open.setdefault(key, {})
             slots[at] = value
             self.running -= 1
             if len(slots) == size:
@@ -49,7 +49,7 @@ class _Exchanges:
                 )
             self.taken[key] = self.taken.get(key, 0) + 1
             if self.taken[key] == size:
-                del self.taken[key], self.exchanges[key]
+                del self.taken[key], self.open[key]
         return [slots[k] for k in range(size)]
 
     def fail(self) -> None:
@@ -137,7 +137,7 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
             left -= 1
             if left or outer is None:  # after the last thread of an inner map, the outer one goes on
                 exchanges.running -= 1
-            if exchanges.running == 0 and exchanges.exchanges:
+            if exchanges.running == 0 and exchanges.open:
                 exchanges.fail()
 
     threads = [threading.Thread(target=copy_context().run, args=(run_one, index)) for index in indices]

@@ -96,8 +96,12 @@ class SingleFlight:
                 result = _MarkedCall(self._running, key, partial(self._attempt, key, find, make))()
             if result is not None:
                 return result
-            if not self._wait(key):
+            running = self._running.get(key)
+            if running is None:  # it has ended meanwhile
+                continue
+            if get_ident() in self.threads():  # it may wait for this thread, or be a call of this thread
                 return make()
+            _wait_for_end(running)
 
     def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function, and list this thread in `threads` while it runs."""
@@ -111,31 +115,20 @@ class SingleFlight:
     def _attempt(
         self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _RunningCall
     ) -> T | None:
-        """Do the work of a key; return None if another thread is doing it.
+        """Do the work of a key; return None if another call is doing it.
 
         `setdefault` finds              `get` after `remove_dead` finds
         no entry: it enters `own`                                           do the work
-        another call                    the same one: it runs               return None; do the work if it is of this
-                                                                            thread, which cannot wait for itself
+        another call                    the same one: it runs               return None
         a call that has just ended      no entry: it was removed            again
         a call that has just ended      an entry that a third thread made   again
         """
         while (running := self._running.setdefault(key, own)) is not own:
             remove_dead(self._running, key)
             if self._running.get(key) is running:
-                return make() if running.thread == own.thread else None
+                return None
         result = find()  # another thread may have just finished it
         return make() if result is None else result
-
-    def _wait(self, key: Hashable) -> bool:
-        """Wait for the thread that does the work of a key. Return False if this thread must not wait."""
-        running = self._running.get(key)
-        if running is None:
-            return True
-        if get_ident() in self.threads():
-            return False
-        _wait_for_end(running)
-        return True
 
     def threads(self) -> set[int]:
         """Return the threads with a running call."""

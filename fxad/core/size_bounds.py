@@ -53,13 +53,13 @@ def _search_lower_bound(size: Polynomial) -> int | None:
     known = line_of_size(size)
     if known is not None:
         return least_of_line(known[1], known[0].at_least)
-    low = _bound_by_search(size, 4, {})
+    bounds = [_bound_by_search(size, 4, {})]
     names = names_of(size)
-    for form in (size, *_other_forms(size)) if len(names) == 1 else ():
-        below = line_of_name(form, names[0], -1)
-        other = None if below is None else least_of_line(below, names[0].at_least)
-        low = other if low is None else low if other is None else max(low, other)
-    return low
+    if len(names) == 1:
+        (name,) = names
+        below = [line_of_name(form, name, -1) for form in (size, *_other_forms(size))]
+        bounds += [least_of_line(line, name.at_least) for line in below if line is not None]
+    return max([bound for bound in bounds if bound is not None], default=None)
 
 
 def _other_forms(size: Polynomial) -> list[int]:

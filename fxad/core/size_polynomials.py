@@ -116,9 +116,9 @@ else:
         def __new__(cls, terms):
             """Return the size of ordered terms. At least one of them is not constant."""
             text = _terms_text(terms, "text", "+")
-            interned = _polynomials.get(text)
-            if interned is not None:
-                return interned
+            known = _polynomials.get(text)
+            if known is not None:
+                return known
             self = object.__new__(cls)
             _set(self, "terms", terms)
             _set(self, "text", text)
@@ -471,6 +471,7 @@ def line_of_name(size: int, name: SizeName, side: int = 0) -> BentLine | None:
                 c = c // function.b
                 term = line_of_name(function.a if inner > 0 else function.a - function.b + 1, name, inner)
         elif function is not None:
+            # max(a, b) is a + max(0, b - a), and min(a, b) is b - max(0, b - a)
             x, y = line_of_name(function.a, name, inner), line_of_name(function.b, name, inner)
             if x is not None and y is not None:
                 above = positive_line(add_lines(y, x, -1), name.at_least)

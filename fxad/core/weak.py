@@ -48,18 +48,18 @@ class WeakTable(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the object for a key."""
-        ref = self._refs.get(key)
-        return None if ref is None else ref()
+        reference = self._refs.get(key)
+        return None if reference is None else reference()
 
     def put(self, key: K, value: V) -> V:
         """Store `value` under `key`, unless the key has an object. Return the stored object."""
         # the cleanup removes the entry only if its object is dead: a live one may have replaced it
         cleanup = partial(remove_dead, self._refs, key)  # made first, so no signal leaves a reference without it
-        ref = RefWithCleanup(value, CLEANUP)
-        ref.cleanup = cleanup
+        reference = RefWithCleanup(value, CLEANUP)
+        reference.cleanup = cleanup
         while True:
-            stored = self._refs.setdefault(key, ref)
-            if stored is ref:
+            stored = self._refs.setdefault(key, reference)
+            if stored is reference:
                 return value
             live = stored()
             if live is not None:
@@ -88,13 +88,13 @@ class WeakKeyTable(Generic[T, V]):
         """Store a value, unless the key has one. Return the stored value."""
         # the entry goes before the memory of the key is used again, so no other object has its id
         cleanup = partial(self._items.pop, id(key), None)
-        ref = RefWithCleanup(key, CLEANUP)
-        ref.cleanup = cleanup
-        return self._items.setdefault(id(key), (ref, value))[1]
+        reference = RefWithCleanup(key, CLEANUP)
+        reference.cleanup = cleanup
+        return self._items.setdefault(id(key), (reference, value))[1]
 
     def living_keys(self) -> list[T]:
         """Return the keys that exist."""
-        return [key for ref, _ in self._items.copy().values() if (key := ref()) is not None]
+        return [key for reference, _ in self._items.copy().values() if (key := reference()) is not None]
 
     def __len__(self) -> int:
         return len(self._items)

@@ -109,13 +109,10 @@ def _argument_key(
     if isinstance(argument, str):
         if parameters is not None and argument not in parameters:
             names = [*positional, *sorted({*parameters} - {*positional})]
+            remedy = "number its arguments" if any_number else "it takes no arguments"
             raise ParameterError(
                 f"{what}: donate has {argument!r}, which is no argument of it",
-                remedy=f"its arguments are {', '.join(names)}"
-                if names
-                else "number its arguments"
-                if any_number
-                else "it takes no arguments",
+                remedy=f"its arguments are {', '.join(names)}" if names else remedy,
             )
         return argument
     if not -n <= argument < n and (argument < 0 or not any_number):

@@ -83,7 +83,7 @@ def gather(
     """Return windows at the places of index vectors. `fill_value` None: nan for inexact dtypes, the least signed
     integer, the greatest unsigned one, True."""
     mode = None if mode is None else text("gather", "mode", mode)
-    d, mode = dimension_numbers, checked_mode("gather", mode, "clip")
+    d, how = dimension_numbers, checked_mode("gather", mode, "clip")
     _check_numbers("gather", d, GatherDimensionNumbers)
     prim = Gather(
         d.offset_dims,
@@ -92,12 +92,12 @@ def gather(
         d.start_indices_batching_dims,
         d.start_index_map,
         as_shape(slice_sizes),
-        mode,
+        how,
         indices_are_sorted,
         unique_indices,
     )
     fill = fill_literal("gather", aval_of(operand, "gather: argument 0"), fill_value)
-    if mode == "drop" and any(fill.bits):
+    if how == "drop" and any(fill.bits):
         return binder().apply(indexing.gather, (operand, start_indices), (prim, fill))[0]
     return binder().bind(prim, (operand, start_indices))[0]
 

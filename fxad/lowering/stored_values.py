@@ -88,13 +88,15 @@ class _Readers:
         self._joined: dict[_Kernel, int] = {}  # the kernel of a `concatenate`, by that of an operand
         self._in_memory: dict[tuple[Jaxpr, Atom], frozenset[_Kernel]] = {}
 
-    def kernel(self) -> frozenset[_Kernel]:
+    def new_kernel(self) -> frozenset[_Kernel]:
         self._kernels += 1
         return frozenset((self._kernels,))
 
     def in_memory(self, jaxpr: Jaxpr, atoms: Sequence[Atom]) -> list[frozenset[_Kernel]]:
         """Return the kernels that write values to memory: one for each, whatever reads it there."""
-        return [self._in_memory.get((jaxpr, a)) or self._in_memory.setdefault((jaxpr, a), self.kernel()) for a in atoms]
+        return [
+            self._in_memory.get((jaxpr, a)) or self._in_memory.setdefault((jaxpr, a), self.new_kernel()) for a in atoms
+        ]
 
     def follow(self, jaxpr: Jaxpr, results: Sequence[frozenset[_Kernel]], depth: int) -> list[frozenset[_Kernel]]:
         """Return the kernels that compute each operand, from those that compute the results."""
@@ -119,6 +121,7 @@ class _Readers:
     def _operands(
         self, jaxpr: Jaxpr, eqn: Eqn, outs: Sequence[frozenset[_Kernel]], depth: int
     ) -> Sequence[frozenset[_Kernel]]:
+        """Return the kernels that compute each operand of an equation, from those that compute its results."""
         prim, n = eqn.prim, len(eqn.ins)
         if isinstance(prim, Applied) and depth < _DEPTH:
             return self.follow(prim.applied, outs, depth + 1)
@@ -128,23 +131,24 @@ class _Readers:
                     self.follow(body, self.in_memory(body, body.outs), depth + 1)
         if isinstance(prim, Concatenate):
             self._kernels += 1
-            joined, slots = self._kernels, [self.kernel() for _ in eqn.ins]
+            joined, slots = self._kernels, [self.new_kernel() for _ in eqn.ins]
             self._joined.update({k: joined for slot in slots for k in slot})
             return slots
         if isinstance(prim, _REDUCTIONS):
-            return [self.kernel()] * n
+            return [self.new_kernel()] * n
         if not isinstance(prim, _FUSED):
             return self.in_memory(jaxpr, eqn.ins)
         (kernels,) = outs
-        if len(kernels) > 1 and _is_function(prim):
-            if eqn.outs[0].aval.size >= _ELEMENTS and self._repeats(prim, kernels):
-                self.stored.add((jaxpr, eqn.outs[0]))
-            # One kernel reads the operands: that which computes the stored value, whether stored here or by XLA. If
-            # neither stores it, this one stands for the several kernels that compute it.
-            return [self.kernel()] * n
-        return [kernels] * n
+        if len(kernels) <= 1 or not _is_function(prim):
+            return [kernels] * n  # the kernel of each reader computes the equation too, and reads its operands
+        if eqn.outs[0].aval.size >= _ELEMENTS and self._is_worth_storing(prim, kernels):
+            self.stored.add((jaxpr, eqn.outs[0]))
+        # The value is in memory, stored here or by XLA: one kernel computes it, and reads the operands. It is not if it
+        # is small, or if few operands of one `concatenate` read it. Then several kernels read the operands, and this
+        # counts one.
+        return [self.new_kernel()] * n
 
-    def _repeats(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
+    def _is_worth_storing(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
         """Return True if storing the value takes less time than to compute it in so many kernels."""
         joined = Counter([self._joined[k] for k in kernels if k in self._joined])  # operands of each `concatenate`
         most = max(joined.values(), default=0)

@@ -29,13 +29,13 @@ def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
         return emit(prim, *promote_and_broadcast(prim.name, emit, x, y))
     signed_first = x.aval.dtype is not dtypes.uint64
     signed = x if signed_first else y
-    negative: Atom = emit.one(LT, signed, Lit.of(0, signed.aval))
+    is_negative: Atom = emit.one(LT, signed, Lit.of(0, signed.aval))
     bits = convert(emit, signed, dtypes.uint64)
     (out,) = binary(emit, bits if signed_first else x, y if signed_first else bits, prim)
     true_of_negative = prim is NE or (prim is not EQ and (prim in (LT, LE)) is signed_first)
     if true_of_negative:
-        return binary(emit, out, negative, OR)
-    return binary(emit, out, emit.one(NOT, negative), AND)
+        return binary(emit, out, is_negative, OR)
+    return binary(emit, out, emit.one(NOT, is_negative), AND)
 
 
 def add(emit: Emit, x: Atom, y: Atom) -> Atoms:

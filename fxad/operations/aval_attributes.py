@@ -22,7 +22,7 @@ class Typed:
         """Return the array itself. A traced Python number becomes an array of its own dtype."""
         return self
 
-    def beside(self, dtype: dtypes.DType | None) -> Typed:
+    def beside(self, dtype: dtypes.DType) -> Typed:
         """Return the array itself. A traced Python number becomes an array of the dtype that it takes beside
         `dtype`."""
         return self

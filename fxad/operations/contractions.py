@@ -189,9 +189,9 @@ def _contract_pair(
     from_one = [n for n in out if (n in x.labels) != (n in y.labels)]
     if from_one and from_one[-1] in x.labels and len(y.labels) > len(shared):
         x, y = y, x
-    dot = DotGeneral(x.at(inner), y.at(inner), x.at(batch), y.at(batch), preferred)
+    prim = DotGeneral(x.at(inner), y.at(inner), x.at(batch), y.at(batch), preferred)
     free = [n for o in (x, y) for n in o.labels if n not in shared]
-    return Labelled(emit.one(dot, x.x, y.x), (*batch, *free))
+    return Labelled(emit.one(prim, x.x, y.x), (*batch, *free))
 
 
 # ------------------------------------------------------------------------------------------------ products by name

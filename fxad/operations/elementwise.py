@@ -365,10 +365,10 @@ def _complex_logaddexp(emit: Emit, x: Atom, y: Atom) -> Atom:
     soft = emit.one(LOG1P, emit.one(EXP, emit_where(emit, swapped, gap, emit.one(NEG, gap))))
     # equal infinities: their difference is nan, their sum is themselves; a nan stays one
     out = emit_where(emit, emit.one(NE, gap, gap), emit.one(ADD, x, y), emit.one(ADD, top, soft))
-    angle = emit.one(IMAG, out)
-    turn = literal_like(2 * math.pi, angle)
-    turns = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, angle, turn))
-    return emit.one(COMPLEX, emit.one(REAL, out), emit.one(SUB, angle, emit.one(MUL, turns, turn)))
+    phase = emit.one(IMAG, out)
+    turn = literal_like(2 * math.pi, phase)
+    turns = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, phase, turn))
+    return emit.one(COMPLEX, emit.one(REAL, out), emit.one(SUB, phase, emit.one(MUL, turns, turn)))
 
 
 def hypot(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -416,10 +416,11 @@ def nan_to_num(
     if x.aval.dtype not in dtypes.FLOATING:
         return (x,)
     limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
-    defaults, given = (0.0, float(limits.max), float(limits.min)), iter(atoms)
+    defaults = (0.0, float(limits.max), float(limits.min))
+    numbers, given = [default if v is None else v for default, v in zip(defaults, static, strict=True)], iter(atoms)
     nan, high, low = [
-        _broadcast_number(emit, next(given) if is_atom else default if v is None else v, x)
-        for default, v, is_atom in zip(defaults, static, which, strict=True)
+        _broadcast_number(emit, next(given) if is_atom else number, x)
+        for number, is_atom in zip(numbers, which, strict=True)
     ]
     y = emit_where(emit, emit.one(NE, x, x), nan, x)
     y = emit_where(emit, emit.one(EQ, x, literal_like(np.inf, x)), high, y)

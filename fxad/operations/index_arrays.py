@@ -19,6 +19,7 @@ from fxad.operations.promotion import broadcast, common_shape, convert, promote_
 from fxad.operations.updates import fit_update
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.cumulative import CumSum
+from fxad.primitives.dimension_numbers import GatherScatterMode
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SELECT_N, emit_where
@@ -52,7 +53,9 @@ def nonzero_along(emit: Emit, x: Atom, axis: int, size: int, fills: tuple[int, .
 def fills(op: str, fill_value: object, ndim: int) -> tuple[int, ...]:
     """Return the index that stands for a missing element, for each axis. Raises: ArgumentError, ShapeError."""
     values = one_or_more(op, "fill_value", 0 if fill_value is None else cast("int | Sequence[int]", fill_value))
-    out = (values,) * ndim if isinstance(values, int) else values * ndim if len(values) == 1 else values
+    if isinstance(values, int):
+        values = (values,)
+    out = values * ndim if len(values) == 1 else values
     if len(out) != ndim:
         raise ShapeError(
             f"{op}: fill_value has {len(out)} numbers for {ndim} axes", remedy="give one, or one for each axis"
@@ -169,7 +172,7 @@ def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], str]) -> At
     return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
 
 
-def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, mode: str) -> Atoms:
+def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, mode: GatherScatterMode) -> Atoms:
     """Return x with `values` at `indices` along an axis; the other axes are batch axes."""
     k = normalize_axis_index("put_along_axis", axis, x.aval.ndim)
     if indices.aval.dtype not in dtypes.INTEGER or indices.aval.ndim != x.aval.ndim:

@@ -97,11 +97,11 @@ def plan(
     if of_index is None:
         return _build_plan(shape, index, checked, wraps)
     key = shape, of_index, checked, wraps
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _build_plan(shape, index, checked, wraps)
-        _plans.put(key, plan)
-    return plan
+    cached = _plans.get(key)
+    if cached is None:
+        cached = _build_plan(shape, index, checked, wraps)
+        _plans.put(key, cached)
+    return cached
 
 
 def _build_plan(shape: Shape, index: object, checked: bool, wraps: bool) -> tuple[IndexPlan, tuple[object, ...]]:
@@ -339,18 +339,21 @@ class _PlanBuilder:
                 f"getitem: {s} of axis {self.axis}: {e}", remedy="bounds of a slice are ints or None"
             ) from None
         count = len(range(start, stop, step))
+        self.result.append((count,))
         if count == 0:
-            start = 0
-        elif step < 0:
+            self._add_window(0, 0, 1, 0)
+            return
+        if step < 0:
             self.reversed.append(self.axis)
             start, step = start + (count - 1) * step, -step
-        self.result.append((count,))
-        self._add_window(start, start + (count - 1) * step + 1 if count else 0, step if count > 1 else 1, count)
+        self._add_window(start, start + (count - 1) * step + 1, step if count > 1 else 1, count)
 
     def _add_symbolic_slice(self, n: int, s: slice) -> None:
         """Take a slice of an axis of symbolic size, or with symbolic bounds. Its window is an expression in the sizes,
         by the rules of `slice.indices`."""
-        step = 1 if s.step is None else s.step if type(s.step) is Size else s.step.__index__()
+        step = 1 if s.step is None else s.step
+        if type(step) is not Size:
+            step = step.__index__()
         if step == 0:
             raise ArgumentError(f"getitem: {s} of axis {self.axis}: slice step cannot be zero")
         forward, stride = step > 0, abs(step)

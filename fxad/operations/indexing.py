@@ -86,8 +86,8 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     if not x_shape[k]:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
     # the axis may be empty if there are no indices
-    gather = gather_along_axis(replace_entry(shape, k, at.aval.size), k, mode="clip")
-    return emit(gather, x, emit.one(IndexVectors((x_shape[k],)), at))
+    prim = gather_along_axis(replace_entry(shape, k, at.aval.size), k, mode="clip")
+    return emit(prim, x, emit.one(IndexVectors((x_shape[k],)), at))
 
 
 def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:

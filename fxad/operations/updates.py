@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
@@ -21,7 +21,7 @@ from fxad.operations.indexing import gather, getitem
 from fxad.operations.promotion import broadcast, common_shape, convert, dtype_kind
 from fxad.operations.shapes import emit_rearrange
 from fxad.primitives.axes import insert_entry, remove_axes
-from fxad.primitives.dimension_numbers import DimensionNumbers
+from fxad.primitives.dimension_numbers import DimensionNumbers, GatherScatterMode
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MIN, NEG, SUB
 from fxad.primitives.elementwise.select import emit_where
@@ -40,18 +40,18 @@ MODES: Final = ("drop", "fill", "clip", "promise_in_bounds")
 class IndexMode:
     """The treatment of run-time indices: the mode for indices out of range, and the promises."""
 
-    mode: str
+    mode: GatherScatterMode
     indices_sorted: bool
     unique_indices: bool
 
 
-def checked_mode(name: str, mode: str | None, default: str) -> str:
+def checked_mode(name: str, mode: str | None, default: GatherScatterMode) -> GatherScatterMode:
     """Return the user's mode as named by gather and scatter. Raises: ParameterError."""
     if mode is None:
         return default
     if not isinstance(mode, str) or mode not in MODES:
         raise ParameterError(f"{name}: mode {mode!r} is not one of {', '.join(MODES)}", remedy="leave `mode` out")
-    return "drop" if mode == "fill" else mode
+    return "drop" if mode == "fill" else cast("GatherScatterMode", mode)
 
 
 # ----------------------------------------------------------------------------------------------------- combinations

@@ -23,7 +23,6 @@ from fxad.ir import (
     HigherOrder,
     Hlo,
     HloValues,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -35,6 +34,7 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    known_operands,
     primitive,
 )
 from fxad.primitives.host_call import IO, HostCall, call_host
@@ -141,7 +141,7 @@ class Check(Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         n = 1 + self.n_fields
-        pred_and_fields = [a for a in args[:n] if not isinstance(a, Hole)]
+        pred_and_fields = known_operands(args[:n])
         checked = iter(ctx(self, *pred_and_fields, *[ct for ct in cts if not isinstance(ct, Zero)]))
         return (*[None] * n, *[ct if isinstance(ct, Zero) else next(checked) for ct in cts])
 

@@ -565,23 +565,24 @@ class Function(Record):
     def _batch_axes(self, ctx: BatchCtx, dims: Dims, *, by_rule: bool) -> dict[int, int | None]:
         """Return the batch axis of each value of a batched call. A tangent or cotangent has the axis of its value.
 
-        Programs are batched twice: here only to find out the axes, and then to these axes.
-        Several programs may compute a value. If they return it at different axes, its axis is 0. `by_rule`: a batch
-        rule computes the results, at axis 0.
+        Each program that computes results or residuals is batched to find out at which axes it returns them; `batched`
+        then batches all programs to the axes that are returned here. A value that two programs return at different axes
+        has axis 0. `by_rule`: a batch rule computes the results, at axis 0.
         """
         body, *others = self.programs
         axis_of: dict[int, int | None] = dict(enumerate(dims))
-        axes_of: dict[int, list[int | None]] = {k: [0] if by_rule else [] for k in body.gives}
+        if by_rule:
+            axis_of.update(dict.fromkeys(body.gives, 0))
         for part in others if by_rule else (body, *others):
-            gives_operands = any([k < len(dims) for k in part.gives])  # such as a pullback
-            if part.size is None and not gives_operands:
-                out_dims = ctx.recur(part.jaxpr, tuple([axis_of[k] for k in part.takes]))[1]
-                for k, d in zip(part.gives, out_dims, strict=True):
-                    axes_of.setdefault(k, []).append(d)
-                    axis_of[k] = d  # until all are known: a later program may take the value
-        axis_of.update({k: ds[0] if all([d == ds[0] for d in ds]) else 0 for k, ds in axes_of.items()})
+            of_stack, gives_operands = part.size is not None, any([k < len(dims) for k in part.gives])
+            if of_stack or gives_operands:  # such as a pullback: axes of operands are given
+                continue
+            out_dims = ctx.recur(part.jaxpr, tuple([axis_of[k] for k in part.takes]))[1]
+            for k, d in zip(part.gives, out_dims, strict=True):
+                axis_of[k] = d if axis_of.get(k, d) == d else 0
         if self.rules.gives_cotangents:
-            # a cotangent that all examples share would be counted once for each example
+            # A result that all examples share gets one cotangent. The rule takes it in each example, and the sum over
+            # the examples would count it several times. So such a result is repeated for each example.
             axis_of.update({k: 0 for k in body.gives if axis_of[k] is None})
         return axis_of
 

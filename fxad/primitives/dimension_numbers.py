@@ -7,7 +7,7 @@ axes, at the batch axes of its index vector.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,9 @@ from fxad.primitives.operand_checks import check_axes, check_axis
 from fxad.primitives.shape import Iota, ReduceSum
 from fxad.primitives.stablehlo import int_list
 
-MODES: Final = ("clip", "drop", "promise_in_bounds")
+# The treatment of windows out of range: see `Gather` and `ScatterFamily`.
+GatherScatterMode: TypeAlias = Literal["clip", "drop", "promise_in_bounds"]
+MODES: Final[tuple[GatherScatterMode, ...]] = ("clip", "drop", "promise_in_bounds")
 
 
 @final
@@ -46,7 +48,7 @@ class DimensionNumbers:
     index_batched: tuple[int, ...]
     index_map: tuple[int, ...]
 
-    def check(self, name: str, x: Aval, indices: Aval, mode: str) -> None:
+    def check(self, name: str, x: Aval, indices: Aval, mode: GatherScatterMode) -> None:
         """Check the numbers against an operand and an index array. Raises: ParameterError, ShapeError, DTypeError."""
         if mode not in MODES:
             raise ParameterError(f"{name}: mode {mode!r} is not one of {', '.join(MODES)}")

@@ -175,7 +175,7 @@ class DynamicUpdateSlice(Linear):
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
-        at = dim if dim is not None else update_dim if update_dim is not None else 0
+        at = next((d for d in (dim, update_dim) if d is not None), 0)
         x = broadcast_to_axis(ctx, x, dim, ctx.size, at)
         if start_dims.count(None) == len(starts):
             update = broadcast_to_axis(ctx, update, update_dim, ctx.size, at)

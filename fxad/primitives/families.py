@@ -29,6 +29,7 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    known_operands,
 )
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class LinearInOne(Linear):
     @final
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         ct, k = only_cotangent(cts), self.linear_operand
-        bar = self.cotangent(ctx, ct, args[k].aval, tuple([a for a in args if not isinstance(a, Hole)]))
+        bar = self.cotangent(ctx, ct, args[k].aval, known_operands(args))
         return tuple([bar if j == k else None for j in range(len(args))])
 
 

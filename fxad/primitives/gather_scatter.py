@@ -45,7 +45,13 @@ from fxad.ir import (
     primitive_family,
 )
 from fxad.primitives.axes import axes_after_insert, insert_entry, other_axes
-from fxad.primitives.dimension_numbers import DimensionNumbers, clamp_starts, widen_indices, windows_in_range
+from fxad.primitives.dimension_numbers import (
+    DimensionNumbers,
+    GatherScatterMode,
+    clamp_starts,
+    widen_indices,
+    windows_in_range,
+)
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MUL
 from fxad.primitives.elementwise.convert import convert_tangent, emit_convert
 from fxad.primitives.elementwise.family import ORDERED, as_accumulated
@@ -96,7 +102,7 @@ class Gather(LinearInFirst):
     start_indices_batching_dims: tuple[int, ...]
     start_index_map: tuple[int, ...]
     slice_sizes: Shape
-    mode: str
+    mode: GatherScatterMode
     indices_sorted: bool
     unique_indices: bool
 
@@ -163,7 +169,7 @@ class Gather(LinearInFirst):
             out = emit_where(b, mask, out, Lit.zero(out.aval))
         return b.build((out,), "gather")
 
-    def _with(self, w: DimensionNumbers, sizes: Shape, mode: str, *, stacked: bool = False) -> Gather:
+    def _with(self, w: DimensionNumbers, sizes: Shape, mode: GatherScatterMode, *, stacked: bool = False) -> Gather:
         """Return the gather with other dimension numbers. `stacked`: it takes a stack of index arrays. As a whole these
         are not sorted, and unique only if the operand is a stack too, so that they read different operands."""
         paired = len(w.batched) > len(self.operand_batching_dims)
@@ -188,7 +194,7 @@ class Gather(LinearInFirst):
 
 
 def gather_along_axis(
-    shape: Shape, axis: int, *, mode: str = "promise_in_bounds", unique_indices: bool = False
+    shape: Shape, axis: int, *, mode: GatherScatterMode = "promise_in_bounds", unique_indices: bool = False
 ) -> Gather:
     """Return the gather that is NumPy's `take_along_axis`, for an operand of this shape.
 
@@ -209,7 +215,7 @@ def gather_along_axis(
     )
 
 
-def scatter_along_axis(kind: type[S], ndim: int, axis: int, mode: str) -> S:
+def scatter_along_axis(kind: type[S], ndim: int, axis: int, mode: GatherScatterMode) -> S:
     """Return the scatter of elements to places along an axis: the other direction of `gather_along_axis`."""
     others = other_axes((axis,), ndim)
     return kind(
@@ -278,12 +284,16 @@ class ScatterFamily(Primitive):
     operand_batching_dims: tuple[int, ...]
     scatter_indices_batching_dims: tuple[int, ...]
     scatter_dims_to_operand_dims: tuple[int, ...]
-    mode: str
+    mode: GatherScatterMode
     indices_sorted: bool
     unique_indices: bool
 
     def with_windows(
-        self, windows: DimensionNumbers, mode: str, indices_sorted: bool = False, unique_indices: bool = False
+        self,
+        windows: DimensionNumbers,
+        mode: GatherScatterMode,
+        indices_sorted: bool = False,
+        unique_indices: bool = False,
     ) -> Self:
         """Return the same primitive with other dimension numbers, mode and promises."""
         return type(self)(*windows.numbers, mode, indices_sorted, unique_indices)

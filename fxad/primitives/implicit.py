@@ -41,7 +41,6 @@ from fxad.ir import (
     Cotangents,
     Dims,
     Flags,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -52,6 +51,8 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    instantiated,
+    known_operands,
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros
@@ -158,10 +159,9 @@ class LinearSolve(Applied, Linear):
                 remedy="give custom_linear_solve a transpose_solve, or symmetric=True where matvec is its own "
                 "transpose; let a tangent_solve(g, y) solve with the g that it is given",
             )
-        dense_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        residuals = [a for a in args if not isinstance(a, Hole)]
+        residuals = known_operands(args)
         transpose, transpose_solve = self.adjoint
-        bars = ctx(LinearSolve(transpose, transpose_solve, (self.matvec, self.solve)), *dense_cts, *residuals)
+        bars = ctx(LinearSolve(transpose, transpose_solve, (self.matvec, self.solve)), *instantiated(cts), *residuals)
         return (*bars, *[None] * len(residuals))
 
 

@@ -21,7 +21,6 @@ from fxad.ir import (
     Dims,
     Flags,
     HigherOrder,
-    Hole,
     Jaxpr,
     JvpCtx,
     Lin,
@@ -32,6 +31,8 @@ from fxad.ir import (
     TransposeCtx,
     Zero,
     all_prims,
+    instantiated,
+    known_operands,
     primitive,
 )
 from fxad.primitives.control.call import Applied, Call, check_body_type, check_operands, layout_with_rules
@@ -140,9 +141,8 @@ class LinearCall(Applied, Linear):
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",
             )
-        nonzero_cts = [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]
-        others = [a for a in args if not isinstance(a, Hole)]
-        bars = ctx(LinearCall(self.adjoint, self.body, len(nonzero_cts)), *nonzero_cts, *others)
+        others = known_operands(args)
+        bars = ctx(LinearCall(self.adjoint, self.body, len(cts)), *instantiated(cts), *others)
         return (*bars, *[None] * len(others))
 
 
@@ -180,16 +180,15 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
     exchanges = bool(ct_dims) and any([name == ctx.axis for name, _ in adjoint.free_axes])
     if exchanges and None in ct_dims:
         return _batch_adjoint_of_stacks(ctx, adjoint, ct_dims, other_dims, linear_dims)
-    out_dims = tuple(
-        [
-            (0 if exchanges or d is not None else None) if wanted is None else wanted
-            for d, wanted in zip(ctx.recur(adjoint, (*ct_dims, *other_dims))[1], linear_dims, strict=True)
-        ]
-    )
-    jaxpr, _ = ctx.recur(adjoint, (*ct_dims, *other_dims), out_dims)
+    own_dims = ctx.recur(adjoint, (*ct_dims, *other_dims))[1]
+    # the cotangents that differ between the examples, of operands that do not: they are at axis 0 until they are summed
     summed = [
-        k for k, (wanted, d) in enumerate(zip(linear_dims, out_dims, strict=True)) if wanted is None and d is not None
+        k
+        for k, (d, wanted) in enumerate(zip(own_dims, linear_dims, strict=True))
+        if wanted is None and (exchanges or d is not None)
     ]
+    out_dims = tuple([0 if k in summed else wanted for k, wanted in enumerate(linear_dims)])
+    jaxpr, _ = ctx.recur(adjoint, (*ct_dims, *other_dims), out_dims)
     if not summed:
         return jaxpr
     b = Builder()

@@ -180,9 +180,10 @@ class Sort(SortLike):
         if not x.size or x.shape[self.axis] == 1:
             return args
         bits = _key_bits(x.dtype)
-        # keys of complex numbers would order those with real parts 0.0 and -0.0 by the sign, and not by imaginary parts
-        exact = len(ins) == 1 and x.dtype not in dtypes.FLOATING
-        if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or exact or (len(ins) > 1 and bits > 32):
+        # integers are compared as they are; keys of complex numbers would order those with real parts 0.0 and -0.0 by
+        # the sign, and not by imaginary parts
+        without_keys = len(ins) == 1 and x.dtype not in dtypes.FLOATING
+        if self.num_keys > 1 or x.size < RADIX_SORT_SIZE or without_keys or (len(ins) > 1 and bits > 32):
             return _lower_sort(hlo, args, outs, self.axis, _less(tuple([a.with_shape(()) for a in ins]), self.num_keys))
         if len(ins) == 1:
             key = self._by_integer(hlo, hlo.call(_to_sort_key_program(x), args), x)

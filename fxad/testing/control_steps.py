@@ -17,13 +17,14 @@ from fxad.core.builder import Builder
 from fxad.ir import Atom, Aval, Jaxpr, Lit
 from fxad.primitives import elementwise as ew
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.cond import LOOP, SELECT, Batching, Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.testing.growth import INPUT, UNKNOWN, Fact, Growth, up_to
 
 RESULT: Final = up_to(12)  # of the results of a body
 _STEP: Final = Aval((), dtypes.int32)
+_BATCHED: Final[tuple[Batching, ...]] = (SELECT, LOOP)
 
 
 def draw_fitting_operand(g: Growth, aval: Aval) -> Atom:
@@ -45,8 +46,7 @@ def branch_step(g: Growth, _: Atom) -> None:
         return
     others = [_body_of_type(g, body) for _ in range(g.draw(st.integers(1, 2)))]
     index = g.like(_STEP)
-    batched = g.draw(st.sampled_from(["select", "loop"]))
-    prim = Cond((body, *others), batched)
+    prim = Cond((body, *others), g.draw(st.sampled_from(_BATCHED)))
     for v in g.builder(prim, index, *[draw_fitting_operand(g, v.aval) for v in body.ins]):
         g.add(v, RESULT)
 

@@ -14,7 +14,7 @@ from fxad.ir import INT32_SCALAR, Atom, Aval, Jaxpr, Lit, Primitive, Var
 from fxad.primitives import elementwise as ew
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import LOOP, SELECT, Cond
+from fxad.primitives.control.cond import LOOP, SELECT, Batching, Cond
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
@@ -49,13 +49,16 @@ def _remat(draw: st.DrawFn, smooth: bool) -> Spec:
     return Remat(body, draw(st.booleans())), operands
 
 
+_BATCHED: Final[tuple[Batching, ...]] = (SELECT, LOOP)
+
+
 def _cond(draw: st.DrawFn, smooth: bool) -> Spec:
     """Draw branches over two arrays and an integer, any of which may be unused."""
     aval, linear = _draw_aval(draw, smooth), draw(st.booleans())
     kinds = draw(st.lists(st.sampled_from(range(4)), min_size=1, max_size=3))
     branches = tuple([_branch(aval, kind, linear=linear) for kind in kinds])
     index = (INT32_SCALAR, Domain(whole=(-1, 3)))
-    return Cond(branches, draw(st.sampled_from([SELECT, LOOP]))), [index, (aval, ORDINARY), (aval, ORDINARY), index]
+    return Cond(branches, draw(st.sampled_from(_BATCHED))), [index, (aval, ORDINARY), (aval, ORDINARY), index]
 
 
 def _branch(aval: Aval, kind: int, *, linear: bool) -> Jaxpr:

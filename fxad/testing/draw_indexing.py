@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from fxad.ir import Aval, Primitive, Shape
-from fxad.primitives.dimension_numbers import MODES, DimensionNumbers
+from fxad.primitives.dimension_numbers import MODES, DimensionNumbers, GatherScatterMode
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterMul
 from fxad.primitives.index import Index, IndexVectors
@@ -72,7 +72,7 @@ def _dynamic_update_slice(draw: st.DrawFn, smooth: bool) -> Spec:
 # -------------------------------------------------------------------------------------------------- gather and scatter
 
 
-def _draw_windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, str]:
+def _draw_windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shape, GatherScatterMode]:
     """Draw the operand shape, the shape of the indices, dimension numbers, window sizes and mode."""
     x = draw(shapes(sizes=(2, 1, 3, 4)))
     roles = [draw(st.sampled_from(["window", "indexed", "collapsed", "batched", "open"])) for _ in x]
@@ -93,7 +93,7 @@ def _draw_windows(draw: st.DrawFn) -> tuple[Shape, Shape, DimensionNumbers, Shap
 
 
 def _draw_indices(
-    draw: st.DrawFn, x: Shape, indices: Shape, windows: DimensionNumbers, sizes: Shape, mode: str
+    draw: st.DrawFn, x: Shape, indices: Shape, windows: DimensionNumbers, sizes: Shape, mode: GatherScatterMode
 ) -> tuple[Aval, Domain]:
     if mode != "promise_in_bounds":
         return index_of(draw, indices, -2, 6)

@@ -24,7 +24,7 @@ from fxad.ir import Aval, Jaxpr, Lit
 from fxad.primitives.collectives import Psum
 from fxad.primitives.control.bodies import instantiate_linear_outs, instantiate_outs
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.cond import Batching, Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise.arithmetic import ADD
@@ -100,7 +100,7 @@ def _scan(program: Jaxpr, sizes: int) -> Jaxpr:
     return b.build(b(Scan(program, 2, True, 1, sizes, 0), *shared, *slices), program.name)
 
 
-def _cond(n_zeros: int, n_programs: int, batched: str) -> JaxprTransform:
+def _cond(n_zeros: int, n_programs: int, batched: Batching) -> JaxprTransform:
     """Return one of several branches, chosen by an operand: branches that return zeros, then the program."""
 
     def apply(program: Jaxpr, _: int) -> Jaxpr:

@@ -18,6 +18,7 @@ from fxad.primitives import elementwise as ew
 from fxad.primitives.argmax import ArgMax
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import Remat
+from fxad.primitives.dimension_numbers import GatherScatterMode
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -43,6 +44,8 @@ from fxad.testing.matrix_steps import decomposition
 
 # Adds one or a few equations that start from a value; adds none if the value does not suit.
 GrowthStep: TypeAlias = Callable[[Growth, Atom], None]
+
+_MODES: Final[tuple[GatherScatterMode, ...]] = ("clip", "drop")
 
 _BOUNDED: Final = MappingProxyType[Unary, tuple[float, float]](
     {ew.SIN: (-1, 1), ew.COS: (-1, 1), ew.TANH: (-1, 1), ew.LOGISTIC: (0.002, 1), ew.ATAN: (-1.6, 1.6), ew.ERF: (-1, 1)}
@@ -257,7 +260,7 @@ def _gather_scatter(g: Growth, x: Atom) -> None:
     if not x.aval.ndim or x.aval.dtype == dtypes.bool_ or not at_least(x.aval.size, 1):
         return
     n, rest = x.aval.shape[0], x.aval.shape[1:]
-    mode = g.draw(st.sampled_from(["clip", "drop"]))
+    mode = g.draw(st.sampled_from(_MODES))
     places = g.like(Aval((2, 1), dtypes.int32))
     offset = tuple(range(1, x.aval.ndim))
     x = g.within(x, BOUND / 3)

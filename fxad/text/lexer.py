@@ -43,8 +43,10 @@ def tokens(text: str) -> list[str]:
 def token_kind(token: str) -> str:
     """Return `newline`, `type`, `size`, `variable`, `label`, `string`, `number`, `word`, `mark`, `end`; `bad` for
     others."""
+    if not token:
+        return "end"
     match = _KIND.fullmatch(token)
-    return "end" if not token else "bad" if match is None else match.lastgroup or "bad"
+    return "bad" if match is None else match.lastgroup or "bad"
 
 
 def token_offset(text: str, at: int) -> int:

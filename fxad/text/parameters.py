@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.declaration import type_test
+from fxad.core.declaration import type_of_words, type_test
 from fxad.core.weak import WeakKeyTable
 from fxad.ir import Primitive, Record
 
@@ -42,9 +42,15 @@ def fields_of(cls: type[Primitive | Record]) -> Mapping[str, Field]:
     """Return the parameters of a primitive, or the fields of a record, by name, in order."""
     cached = _fields.get(cls)
     if cached is None:
-        hints = typing.get_type_hints(cls)
+        hints = {name: type_of_words(hint) for name, hint in typing.get_type_hints(cls).items()}
         fields = {
-            f.name: Field(f.name, str(f.type), hint, f.default is dataclasses.MISSING, dict(_records(hint)))
+            f.name: Field(
+                f.name,
+                "str" if hint is str else str(f.type),
+                hint,
+                f.default is dataclasses.MISSING,
+                dict(_records(hint)),
+            )
             for f in dataclasses.fields(cls)
             for hint in (hints[f.name],)
         }

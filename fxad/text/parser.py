@@ -350,8 +350,8 @@ class _Parser:
                 return lit
             bits = [scalars.read(part, dtypes.real_part(aval.dtype)) for part in parts]
             if len(parts) != 1 + paired or None in bits:
-                shown = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
-                self.fail(f"{_short(shown)} is not a value of {aval}", at)
+                given = f"complex({', '.join(parts)})" if len(parts) == 2 else parts[0]
+                self.fail(f"{_short(given)} is not a value of {aval}", at)
             lit = self.literals[key] = Lit(b"".join([b for b in bits if b is not None]), aval)
         return lit
 
@@ -435,8 +435,8 @@ class _Parser:
         at = self.at
         value = self.value(depth, field.records)
         if not self.checked(at, field.takes, value):
-            shown = " ".join(self.tokens[at : self.at])
-            self.fail(f"{name}: parameter {field.name} is {field.type}, got {_short(shown)}", at)
+            given = " ".join(self.tokens[at : self.at])
+            self.fail(f"{name}: parameter {field.name} is {field.type}, got {_short(given)}", at)
         return field.name, value
 
     def value(self, depth: int, records: Records) -> Param:

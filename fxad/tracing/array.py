@@ -3,6 +3,9 @@
 An operator does not know whether it runs inside a trace. It passes an operation (`fxad.operations`) or a primitive to
 the active `Binder`: the trace of this context if there is one (`tracing.tracer`), else `Eager`, which compiles the
 operation as a program, once per operand types, and runs it.
+
+The parts of this file are one, because each calls the others: the active binder; `Array`, which calls it; values of
+users as arrays; `Eager`, the binder that is active if no other is, which makes arrays.
 """
 
 from __future__ import annotations
@@ -80,6 +83,36 @@ current_binder: Final = _binder.get
 def binder() -> Binder:
     """Return the active binder of this context (thread, asyncio task)."""
     return current_binder() or EAGER
+
+
+@contextmanager
+def evaluating() -> Iterator[None]:
+    """Return a context. Inside it, operations are computed at once: no trace is active."""
+    with binding(None):
+        yield
+
+
+@contextmanager
+def running_each_operation(on: bool) -> Iterator[None]:
+    """Return a context. Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
+    active = current_binder()
+    if active is None or isinstance(active, Eager):
+        active = OPERATION_BY_OPERATION if on else None
+    with binding(active):
+        yield
+
+
+@contextmanager
+def binding(active: Binder | None) -> Iterator[None]:
+    """Return a context. Inside it, operations of this thread or task go to a binder. None: they are computed."""
+    before = _binder.set(active)
+    try:
+        yield
+    finally:
+        _binder.reset(before)
+
+
+# ----------------------------------------------------------------------------------------------------------- Array
 
 
 class Array(Typed, Conversions, Methods, Updatable):
@@ -313,34 +346,7 @@ _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-@contextmanager
-def evaluating() -> Iterator[None]:
-    """Return a context. Inside it, operations are computed at once: no trace is active."""
-    with binding(None):
-        yield
-
-
-@contextmanager
-def running_each_operation(on: bool) -> Iterator[None]:
-    """Return a context. Inside it, functions of `jit` run operation by operation. A trace that is active stays so."""
-    active = current_binder()
-    if active is None or isinstance(active, Eager):
-        active = OPERATION_BY_OPERATION if on else None
-    with binding(active):
-        yield
-
-
-@contextmanager
-def binding(active: Binder | None) -> Iterator[None]:
-    """Return a context. Inside it, operations of this thread or task go to a binder. None: they are computed."""
-    before = _binder.set(active)
-    try:
-        yield
-    finally:
-        _binder.reset(before)
-
-
-# ----------------------------------------------------------------------------------------------------------- eager
+# ------------------------------------------------------------------------------------------- values of users as arrays
 
 
 def asarray(value: object, dtype: object = None) -> Array:
@@ -394,14 +400,6 @@ def wrap_buffers(avals: Sequence[Aval], buffers: Sequence[runtime.Buffer]) -> li
 def device_array(value: object, aval: Aval) -> Array:
     """Return an uncommitted array of exactly the type `aval`, on the default device."""
     return wrap_buffer(aval, runtime.to_buffer(value, aval))
-
-
-def load_for(jaxpr: Jaxpr, target: placement.Target | None) -> runtime.XlaExecutable:
-    """Return the executable of a program for the devices of its operands (None: the default one), from the active
-    cache."""
-    if isinstance(target, placement.OperandSharding):
-        return runtime.compile_jaxpr(target.program(jaxpr), device=target.device)
-    return runtime.compile_jaxpr(jaxpr, device=target)
 
 
 def aval_of(value: object, what: str = "value") -> Aval:
@@ -460,6 +458,17 @@ def same_bits(x: object, y: object) -> bool:
     bits = np.dtype(f"u{a.itemsize}" if a.itemsize in (1, 2, 4, 8) else np.uint8)
     a, b = [np.ascontiguousarray(v).reshape(-1).view(bits) for v in (a, b)]
     return np.array_equal(a, b)
+
+
+# ---------------------------------------------------------------------------------------------------------- eager
+
+
+def load_for(jaxpr: Jaxpr, target: placement.Target | None) -> runtime.XlaExecutable:
+    """Return the executable of a program for the devices of its operands (None: the default one), from the active
+    cache."""
+    if isinstance(target, placement.OperandSharding):
+        return runtime.compile_jaxpr(target.program(jaxpr), device=target.device)
+    return runtime.compile_jaxpr(jaxpr, device=target)
 
 
 class Eager:
@@ -596,16 +605,7 @@ class Eager:
 
     def operands(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> list[Array]:
         """Return arguments as arrays on the device; a Python scalar in the dtype of the first array."""
-        like = None
-        for k, a in enumerate(args):
-            if isinstance(a, Array | np.ndarray | np.generic):
-                like = a.dtype
-                break
-            if not is_scalar(a):  # an array of another library
-                like = aval_of(contained_array(a), _argument_text((op, static), k)).dtype
-                break
-        else:
-            like = promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
+        like = _dtype_of_first_array(op, args, static)
         return [a if type(a) is Array else self._operand((op, static), k, a, like) for k, a in enumerate(args)]
 
     def scalar(self, value: promotion.Scalar, like: dtypes.DType | None = None) -> Array:
@@ -645,6 +645,17 @@ class Eager:
             return self._operand(op, k, inner, like)
         aval = aval_of(value, what)
         return device_array(value, aval)
+
+
+def _dtype_of_first_array(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> dtypes.DType | None:
+    """Return the dtype of the first array among arguments; the one that Python scalars take together if there is
+    none."""
+    for k, a in enumerate(args):
+        if isinstance(a, Array | np.ndarray | np.generic):
+            return a.dtype
+        if not is_scalar(a):  # an array of another library
+            return aval_of(contained_array(a), _argument_text((op, static), k)).dtype
+    return promotion.dtype_of_scalars([a for a in args if is_scalar(a)])
 
 
 def apply_operation(op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Array:

@@ -1,18 +1,23 @@
 """Traced numbers: Python numbers whose values are not known while a function is traced.
 
 A number that is an argument of a traced function, or computed from one, is a `TracedNumber`. It means what a Python
-number means (decision 88), so its dtype depends on what it meets. It becomes an array in one of five ways:
+number means (decision 88), so its dtype depends on what it meets. An operation of numbers only, `n + 1`, gives a
+number again. It adds no equation: it is an expression, which is computed when the number becomes an array:
 
-| conversion | when | dtype |
-|---|---|---|
-| `beside(dtype)` | an operation takes it with an array of `dtype` | that of the array if its kind holds the number |
-| `beside()` | it is a result, or an operand of an equation or a method | its own: i32, f32, c64, bool; *settled* |
-| `as_type(dtype)` | `astype`, `asarray(x, dtype)`: the user names the dtype | `dtype`, rounded once |
-| `in_base()` | all bits are needed: a user's rule, `DifferentiatedNumber.rest` | 64 bits |
-| `in_dtype(dtype)` | by the four above, and for the operands of an expression | `dtype` |
+| method | when | dtype of the array | computed in |
+|---|---|---|---|
+| `beside(dtype)` | an operation takes it with an array of `dtype` | that, if its kind holds the number | base |
+| `as_type(dtype)` | `astype`, `asarray(x, dtype)`: the user names the dtype | `dtype`, rounded once | base |
+| `in_base()` | all bits are needed: a user's rule, `DifferentiatedNumber.rest` | base | base |
+| `settled()` | it is a result, or an operand of an equation or a method | its own: i32, f32, c64, bool | its own |
 
-An operation of numbers only, `n + 1`, gives a number again. It adds no equation: it is an expression, which a
-conversion computes. `NumberOperands` decides the dtypes of the arguments when the trace ends.
+Each kind of number has two dtypes. The *base*, of 64 bits, has all of its bits: Python computes in it. *Its own*, of 32
+bits, is that of an array of the number alone. For `lambda x, n: (x * (n + 1), n + 1)`, of an array and a float:
+
+    beside(f32)     a: f64[] = add n 1.0    b: f32[] = convert_element_type a
+    settled()       c: f32[] = convert_element_type n    d: f32[] = add c 1.0
+
+`NumberOperands` decides the dtypes of the arguments when the trace ends.
 """
 
 from __future__ import annotations
@@ -58,9 +63,8 @@ class TracedNumber(Tracer):
     int32, float32, ...: it is *settled*.
 
     The variable of an argument has the base type of the number. `NumberOperands` decides the dtype of the operand when
-    the trace ends. A computed number has an expression, and `UNCOMPUTED` in place of a variable. Python computes in
-    full precision, so the program does, in 64 bits (integers wrap), if the number meets an array. A settled number is
-    computed in 32 bits, as an array would be.
+    the trace ends. A computed number has an expression, and `UNCOMPUTED` in place of a variable. If the number meets an
+    array, the program computes it as Python does, in full precision (but integers wrap at 64 bits).
 
     `arguments` are the arguments of traced functions from which the number is computed; `meets_64_bits` is True for one
     that has met a floating array of 64 bits.
@@ -96,54 +100,58 @@ class TracedNumber(Tracer):
     def dtype(self) -> dtypes.DType:
         return self.number_type.dtype
 
-    def in_dtype(self, dtype: dtypes.DType, wide: bool = True) -> Tracer:
-        """Return the number as an array of a dtype, in the trace of the number. `wide`: computed in 64 bits.
-
-        `_var`, the variable of an argument, is converted. An expression is computed, then converted. It is computed in
-        64 bits for a number that meets an array (`wide`), and in 32 bits for one that is settled.
-        """
-        array = self._arrays.get((dtype, wide))
+    def in_dtype(self, dtype: dtypes.DType, base: bool = True) -> Tracer:
+        """Return the number as an array of a dtype, in the trace of the number. An expression is computed in its base
+        dtype, or else in its own, and then converted."""
+        array = self._arrays.get((dtype, base))
         if array is None:
             b, expression = self._trace.builder, self._expression
-            if expression is not None:
-                self._compute_operands(wide)
-            b.source = user_source(2) if expression is None else expression.source
             if expression is None:
+                b.source = user_source(2)
                 var = self._var
-            elif wide or self.number_type is BOOL:  # a comparison is exact
-                var = self._computed(expression, expression.computed.base.dtype, True)
             else:
-                var = self._computed(expression, expression.computed.dtype, False)
+                self._compute_operands(base)
+                b.source = expression.source
+                var = self._computed(expression, *self._computed_in(expression, base))
             if var.aval.dtype is not dtype:
                 var = b.one(ConvertElementType(dtype), var)
-            array = self._arrays[dtype, wide] = Tracer(self._trace, var)
+            array = self._arrays[dtype, base] = Tracer(self._trace, var)
         return array
 
-    def _compute_operands(self, wide: bool) -> None:
-        """Compute the numbers from which this one is computed, the first one first: a long sum must not recur."""
-        stack = [(self, self.dtype, wide)]
-        while stack:
-            number, dtype, number_wide = stack[-1]
-            e = number._expression
-            assert e is not None
-            operands_wide = number_wide or number.number_type is BOOL
-            operand_dtype = e.computed.base.dtype if operands_wide else e.computed.dtype
-            for x in e.args:
-                if type(x) is TracedNumber and x._expression and (operand_dtype, operands_wide) not in x._arrays:
-                    stack.append((x, operand_dtype, operands_wide))
-                    break
-            else:
-                stack.pop()
-                if number is not self:
-                    number.in_dtype(dtype, number_wide)
+    def _computed_in(self, e: NumberExpression, base: bool) -> tuple[dtypes.DType, bool]:
+        """Return the dtype in which the expression is computed, and whether that is the base: a comparison is exact."""
+        base = base or self.number_type is BOOL
+        return (e.computed.base.dtype if base else e.computed.dtype), base
 
-    def _computed(self, e: NumberExpression, dtype: dtypes.DType, wide: bool) -> Atom:
+    def _compute_operands(self, base: bool) -> None:
+        """Compute the numbers from which this one is computed, the innermost first: a long sum must not recur."""
+        pending = [(self, self.dtype, base)]
+        while pending:
+            number, dtype, number_base = pending[-1]
+            operand = number._uncomputed_operand(number_base)
+            if operand is not None:
+                pending.append(operand)
+                continue
+            pending.pop()
+            if number is not self:
+                number.in_dtype(dtype, number_base)
+
+    def _uncomputed_operand(self, base: bool) -> tuple[TracedNumber, dtypes.DType, bool] | None:
+        """Return the first number in the expression that was not computed in the dtype in which the expression takes
+        it, with the arguments of `in_dtype` that compute it."""
+        e = self._expression
+        assert e is not None, "an argument is computed already"
+        key = self._computed_in(e, base)
+        numbers = [x for x in e.args if type(x) is TracedNumber and x._expression is not None]
+        return next(((x, *key) for x in numbers if key not in x._arrays), None)
+
+    def _computed(self, e: NumberExpression, dtype: dtypes.DType, base: bool) -> Atom:
         """Return the result of an expression that is computed in a dtype. Raises: DTypeError for an int that does not
         fit."""
         trace, operands = self._trace, list[Atom]()
         for k, x in enumerate(e.args):
             if type(x) is TracedNumber:
-                operands.append(trace.lift(e.op.__name__, k, x.in_dtype(dtype, wide)))
+                operands.append(trace.lift(e.op.__name__, k, x.in_dtype(dtype, base)))
             elif type(x) in NUMBER_ARGUMENTS:
                 operands.append(trace.number_operand(cast("promotion.Scalar", x), dtype))
             else:
@@ -155,10 +163,8 @@ class TracedNumber(Tracer):
         """Return the number as an array with all of its bits."""
         return self.in_dtype(self._var.aval.dtype if self._expression is None else self.number_type.base.dtype)
 
-    def beside(self, dtype: dtypes.DType | None = None) -> Tracer:
-        """Return the number in the dtype that it takes beside an array of `dtype` (None: by itself)."""
-        if dtype is None:
-            return self.in_dtype(self.dtype, wide=False)
+    def beside(self, dtype: dtypes.DType) -> Tracer:
+        """Return the number in the dtype that it takes beside an array of `dtype`."""
         dtype = self.number_type.dtype_beside(dtype)
         if dtype in _64_BITS:
             self.meet_64_bits()
@@ -168,7 +174,7 @@ class TracedNumber(Tracer):
         """Return the number converted to a dtype as by `astype`, rounded once; a complex one by itself if `dtype` is
         real."""
         if dtypes.is_complex(self.dtype) and not dtypes.is_complex(dtype):
-            return self.beside()
+            return self.settled()
         if dtype in _64_BITS:
             self.meet_64_bits()
         return self.in_dtype(dtype)
@@ -179,7 +185,8 @@ class TracedNumber(Tracer):
             number.meets_64_bits = True
 
     def settled(self) -> Tracer:
-        return self.beside()
+        """Return the number as an array of its own dtype."""
+        return self.in_dtype(self.dtype, base=False)
 
     def _apply(self, op: Operation, args: tuple[object, ...], static: tuple[Hashable, ...]) -> Any:
         kind = self.number_type.kind

@@ -166,7 +166,10 @@ class Tracer(Array):
         """The type of a traced number, a `TracedNumber`; None for an array."""
         return None
 
-    def beside(self, dtype: dtypes.DType | None = None) -> Tracer:
+    def settled(self) -> Tracer:
+        return self
+
+    def beside(self, dtype: dtypes.DType) -> Tracer:
         """Return what an operation takes beside an array of `dtype`: an array is taken as it is, a traced number is
         converted."""
         return self
@@ -511,7 +514,7 @@ class Trace:
         captured."""
         if isinstance(value, Tracer):
             if value.number_type is not None:
-                value = value.beside()
+                value = value.settled()
             if value._trace is self:
                 return value._var
             self._check_outer(f"{op}: {role} {k}", value)

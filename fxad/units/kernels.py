@@ -83,7 +83,8 @@ class Kernels:
         for a in set(ins) if len(ins) > 1 else ins:
             milliseconds += self._milliseconds[a]
         for k, out in enumerate(outs):
-            expression = expression if not k else self._intern((expression, k))
+            if k:  # another result of the same operation
+                expression = self._intern((expression, k))
             only_in_memory = out in fusions.stored
             if fusions.size[out] and (only_in_memory or fusions.is_needed_in_memory(out)):
                 self._add_kernel(expression, fusion, milliseconds)

@@ -75,16 +75,15 @@ def _add_blocking_flow(capacities: _Residual, level: Mapping[int, int], start: i
                 capacities[w][v] += flow
             del path[1 + next(k for k, (v, w) in enumerate(edges) if not capacities[v][w]) :]
             continue
-        while untried[u]:
-            v = untried[u][-1]
-            if capacities[u][v] and level.get(v) == level[u] + 1:
-                path.append(v)
-                break
-            untried[u].pop()
-        else:
-            path.pop()
-            if path:
-                untried[path[-1]].pop()
+        ahead = untried[u]
+        while ahead and not (capacities[u][ahead[-1]] and level.get(ahead[-1]) == level[u] + 1):
+            ahead.pop()
+        if ahead:
+            path.append(ahead[-1])
+            continue
+        path.pop()  # no edge leads on from here, so the edge that leads here is blocked too
+        if path:
+            untried[path[-1]].pop()
 
 
 def _reaching(capacities: _Residual, end: int) -> set[int]:

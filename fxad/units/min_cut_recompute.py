@@ -245,35 +245,33 @@ class _RecomputedOperands:
 
     def _recomputations_of_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[ResultPort, OperandRecomputation]:
         """Return the recomputations of results of a body, from the values that the minimum cut chooses."""
-        uses, pieces = self.def_use.uses[body], self.def_use.pieces
         cheap: dict[Atom, Eqn] = {e.outs[0]: e for e in body.eqns if isinstance(e.prim, _RECOMPUTED)}
-        # The vertices of the cut: the results that readers recompute (`needed`), and the values from which cheap
-        # equations compute them. Each has, for each use of the body, the last piece that recomputes something from it.
-        until: dict[Var, Sequence[int]] = {}
+        results = self._recomputed_results(body, last_reads)
+        needed_to = _needed_to(body, results, cheap)
+        values = tuple(needed_to)
+        vertex: dict[Atom, int] = {v: k for k, v in enumerate(values)}
+        weights = [v.aval.nbytes * self._added_life(body, v, needed_to[v], last_reads) for v in values]
+        edges = [(vertex[a], vertex[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
+        sources, sinks = [vertex[v] for v in values if v not in cheap], [vertex[v] for v in results]
+        leaves = {values[k] for k in min_vertex_cut(weights, edges, sources, sinks)}
+        recomputations = {v: f for v in results if v not in leaves and (f := _recomputation(v, cheap, leaves))}
+        return {(body, n): recomputations[v] for n, v in enumerate(body.outs) if v in recomputations}
+
+    def _recomputed_results(self, body: Jaxpr, last_reads: _LastReads) -> dict[Var, Sequence[int]]:
+        """Return the results of a body that other pieces recompute: for each use of the body, the last such piece."""
+        uses, pieces = self.def_use.uses[body], self.def_use.pieces
+        results: dict[Var, Sequence[int]] = {}
         for n, v in enumerate(body.outs):
             last = [last_reads.recomputed.get(pieces[k].outs[n], -1) for k in uses]
             if isinstance(v, Var) and max(last) >= 0:
-                until[v] = _later(last, until.get(v))
-        needed = tuple(until)
-        for eqn in reversed(body.eqns):
-            if eqn.outs and eqn.outs[0] in until and eqn.outs[0] in cheap:
-                for a in eqn.ins:
-                    if isinstance(a, Var):
-                        until[a] = _later(until[eqn.outs[0]], until.get(a))
-        values = tuple(until)
-        vertex: dict[Atom, int] = {v: k for k, v in enumerate(values)}
-        weights = [v.aval.nbytes * self._added_life(body, v, until[v], last_reads) for v in values]
-        edges = [(vertex[a], vertex[v]) for v in values if v in cheap for a in cheap[v].ins if isinstance(a, Var)]
-        sources, sinks = [vertex[v] for v in values if v not in cheap], [vertex[v] for v in needed]
-        leaves = {values[k] for k in min_vertex_cut(weights, edges, sources, sinks)}
-        recomputations = {v: f for v in needed if v not in leaves and (f := _recomputation(v, cheap, leaves))}
-        return {(body, n): recomputations[v] for n, v in enumerate(body.outs) if v in recomputations}
+                results[v] = _later(last, results.get(v))
+        return results
 
-    def _added_life(self, body: Jaxpr, v: Var, until: Sequence[int], last_reads: _LastReads) -> int:
-        """Return the number of pieces by which the life of a value grows if it is live until `until`, summed over all
-        uses."""
+    def _added_life(self, body: Jaxpr, v: Var, needed_to: Sequence[int], last_reads: _LastReads) -> int:
+        """Return the number of pieces by which the life of a value grows if it is live to the piece `needed_to` of each
+        use, summed over all uses."""
         def_use, added = self.def_use, 0
-        for k, last in zip(def_use.uses[body], until, strict=True):
+        for k, last in zip(def_use.uses[body], needed_to, strict=True):
             a = def_use.value_of(k, v)
             if a is None:  # no operand or result so far: it is live only while its piece runs
                 ends = k
@@ -293,6 +291,24 @@ class _RecomputedOperands:
             for a, again in zip(p.ins, is_recomputed[p.body], strict=True):
                 (recomputed if again else stored)[a] = k
         return _LastReads(recomputed, stored)
+
+
+def _needed_to(
+    body: Jaxpr, results: Mapping[Var, Sequence[int]], cheap: Mapping[Atom, Eqn]
+) -> dict[Var, Sequence[int]]:
+    """Return the values from which cheap equations compute the `results`, these included: for each use of the body, the
+    last piece that would compute something from the value, if it were stored.
+
+    In the example of the module, piece 3 computes d = 1 - y * y again. So d, y * y, y and x @ w are needed to piece 3,
+    and the cut chooses y. The product is not the result of a cheap equation, so nothing before it is needed.
+    """
+    needed_to = dict(results)
+    for eqn in reversed(body.eqns):
+        if eqn.outs and (v := eqn.outs[0]) in cheap and v in needed_to:
+            for a in eqn.ins:
+                if isinstance(a, Var):
+                    needed_to[a] = _later(needed_to[v], needed_to.get(a))
+    return needed_to
 
 
 def _later(a: Sequence[int], b: Sequence[int] | None) -> Sequence[int]:

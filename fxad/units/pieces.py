@@ -89,15 +89,15 @@ def partition(jaxpr: Jaxpr, chosen: tuple[Jaxpr, ...], donate: tuple[int, ...] =
 
 
 def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """Inline every call that contains a call of a chosen body and is not one itself; see `inline_calls`."""
+    """Inline every call that contains a call of a chosen body and is not one itself; see `inline_bodies`."""
     callers: set[Jaxpr] = set()
     for body in distinct_jaxprs(jaxpr):  # innermost first
         if body not in chosen and any([b in chosen or b in callers for b in map(body_of_call_or_remat, body.eqns)]):
             callers.add(body)
-    return inline_calls(jaxpr, callers)
+    return inline_bodies(jaxpr, callers)
 
 
-def inline_calls(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
+def inline_bodies(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
     """Inline calls of the bodies `which`, at any depth. Also returns the places of the equations that come from
     recomputations: they must not move to the place of the first computation."""
     if not any([body_of_call_or_remat(eqn) in which for eqn in jaxpr.eqns]):
@@ -232,14 +232,14 @@ class _Partition:
         moved: set[Atom] = set()  # values that are computed before a unit that preceded them in the program
         place_of: dict[Atom, int] = {}  # of the equation that computes a value
         keys: list[tuple[int, bool, int]] = []
-        units = 0  # so far
+        units_before = 0
         for k in self.live:
             eqn = self.program.eqns[k]
             is_unit = self._is_unit(eqn)
-            units += is_unit
-            place = units
+            units_before += is_unit  # a unit counts itself
+            place = units_before
             earliest = max([place_of.get(a, 0) for a in eqn.ins], default=0)
-            can_move = not is_unit and earliest < units and k not in self.pinned and not eqn.prim.effects
+            can_move = not is_unit and earliest < units_before and k not in self.pinned and not eqn.prim.effects
             if can_move and k not in self.cannot_wait:
                 place = earliest
             elif can_move and (added := self._bytes_added(k, moved)) <= bytes_to_move:

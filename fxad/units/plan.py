@@ -139,7 +139,7 @@ class UnitPlan(Shown):
 
     def _tables(self, places: bool) -> tuple[Table, Table]:
         """Return the units, and the steps."""
-        units = [
+        unit_rows = [
             (str(k), u.body.name, str(u.uses), str(u.equations), str(len(u.donate))) for k, u in enumerate(self.units)
         ]
         steps = []
@@ -149,7 +149,7 @@ class UnitPlan(Shown):
             steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
         right = (0, 2, 3)  # numbers
         return (
-            Table(("unit", "", "uses", "equations", "donated"), tuple(units), right),
+            Table(("unit", "", "uses", "equations", "donated"), tuple(unit_rows), right),
             Table(("step", "unit", "frees", "live bytes", "at" if places else ""), tuple(steps), right),
         )
 
@@ -211,8 +211,8 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> UnitP
     outs = tuple([slot[a] for a in pieces.outs])
     kept = {*outs, *[k for k in range(len(inputs)) if k not in donate]}
     frees = _slots_that_die(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept)
-    units = _units(pieces.pieces, reads, frees)
-    numbers = {u.body: k for k, u in enumerate(units)}
+    compiled = _units(pieces.pieces, reads, frees)
+    numbers = {u.body: k for k, u in enumerate(compiled)}
     steps = []
     live, n = sum([a.aval.nbytes for a in inputs]), len(inputs)
     for p, ins, dead in zip(pieces.pieces, reads, frees, strict=True):
@@ -220,7 +220,7 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> UnitP
         n += len(p.outs)
         steps.append(UnitCall(numbers[p.body], ins, dead, live, p.source))
         live -= sum([slots[k].nbytes for k in dead])
-    return UnitPlan(units, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
+    return UnitPlan(compiled, tuple(steps), tuple(slots), outs, pieces.constants, donate, name)
 
 
 def _slots_that_die(

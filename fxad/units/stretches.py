@@ -22,9 +22,11 @@ Decision: docs/adr/0092.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 
-from fxad.core.builder import Builder, live_ins, subprogram, substitute
+from fxad.core.builder import Builder, last_readers, live_ins, subprogram, substitute
 from fxad.ir import Atom, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.control.remat import body_of_call_or_remat
@@ -32,7 +34,7 @@ from fxad.support.constants import MOST_INLINED, PIECE_OPERATIONS, STRETCH_OPERA
 from fxad.transforms.costs import compile_cost, weight_of_nested
 from fxad.transforms.fusion import Inlined
 from fxad.units.kernels import FUSIBLE, Kernels, longest_stretch
-from fxad.units.pieces import inline_calls
+from fxad.units.pieces import inline_bodies
 
 
 def cut_stretches(
@@ -50,9 +52,9 @@ def cut_stretches(
     """
     if not stretch < weight_of_nested(jaxpr).equations <= MOST_INLINED:
         return jaxpr, chosen
-    flat, _ = inline_calls(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
+    flat, _ = inline_bodies(jaxpr, {body for body in distinct_jaxprs(jaxpr) if body not in chosen})
     kinds = {kind: compile_cost(kind)[0] for kind in {type(eqn.prim) for eqn in flat.eqns}}
-    fusions = [kinds[type(eqn.prim)] for eqn in flat.eqns]
+    is_fusible = [kinds[type(eqn.prim)] in FUSIBLE for eqn in flat.eqns]
     program = Inlined(flat, len(flat.eqns))
     longest = longest_stretch(program)
     if longest.operations <= stretch or not longest.has_many_kernels(Kernels(program)):
@@ -61,21 +63,14 @@ def cut_stretches(
     b, env, bodies = Builder.like(flat), dict[Atom, Atom](), dict[Jaxpr, None]()
     live_bytes, last_use = _liveness(flat)
     is_unit = [body_of_call_or_remat(eqn) in chosen for eqn in flat.eqns]
+    units = [*[k for k, unit in enumerate(is_unit) if unit], len(flat.eqns)]
     start = 0
     while start < len(flat.eqns):
         if is_unit[start]:
             b.extend(flat.eqns[start : start + 1], env)
             start += 1
             continue
-        stop = start
-        count, ends = 0, []
-        while stop < len(flat.eqns) and not is_unit[stop] and count < at_most:
-            count += fusions[stop] in FUSIBLE
-            stop += 1
-            if 2 * count >= at_most:
-                ends.append(stop)
-        if ends and stop < len(flat.eqns) and not is_unit[stop]:
-            stop = min(reversed(ends), key=lambda end: live_bytes[end])
+        stop = _end_of_body(is_fusible, live_bytes, start, units[bisect_left(units, start)], at_most)
         eqns = flat.eqns[start:stop]
         ins = live_ins(eqns)
         outs = tuple([v for e in eqns for v in e.outs if last_use.get(v, -1) >= stop])
@@ -87,13 +82,27 @@ def cut_stretches(
     return b.build(substitute(flat.outs, env), jaxpr.name), (*chosen, *bodies)
 
 
+def _end_of_body(
+    is_fusible: Sequence[bool], live_bytes: Sequence[float], start: int, next_unit: int, at_most: int
+) -> int:
+    """Return the end of the body that begins with equation `start`: the next unit, if there are fewer than `at_most`
+    fusible equations before it; else the place with the fewest live bytes, the last of several, among those after at
+    least half as many."""
+    count, ends = 0, []
+    for k in range(start, next_unit):
+        count += is_fusible[k]
+        if 2 * count >= at_most:
+            ends.append(k + 1)
+        if count >= at_most and k + 1 < next_unit:
+            return min(reversed(ends), key=lambda end: live_bytes[end])
+    return next_unit
+
+
 def _liveness(jaxpr: Jaxpr) -> tuple[list[float], dict[Atom, int]]:
     """Return the bytes of the computed values that are live before each equation, with `VALUE_BYTES` more for each
     value; and the last equation that reads each value, or the number of equations for results."""
     n = len(jaxpr.eqns)
-    last_use: dict[Atom, int] = {}
-    for k, eqn in enumerate(jaxpr.eqns):
-        last_use.update(dict.fromkeys(eqn.ins, k))
+    last_use = last_readers(jaxpr.eqns)
     last_use.update(dict.fromkeys(jaxpr.outs, n))
     change = [0.0] * (n + 2)
     for k, eqn in enumerate(jaxpr.eqns):

@@ -105,6 +105,13 @@ class HeldCall(Protocol):
                                            other bits; the call is kept
         neither                            it drops the call
 
+    For example, executables of f and g are held, and one of h does not fit beside them. f is on the fast path, and the
+    bits of f and g are set. If nobody calls f or g meanwhile, the requests are:
+
+        round 1     f: its bit is cleared           g: its bit is cleared
+        round 2     f: it leaves the fast path      g: it is dropped, and its executable with it
+        round 3     f: it is dropped, if h still does not fit
+
     `xla.cache` makes the requests (`_drop_oldest`), `api.jit_calls` sets the bits and answers (`_Held`).
     """
 
@@ -216,13 +223,13 @@ class _Contents:
         newest.cleanup = partial(self.calls.pop, number, None)
         self.calls[number] = newest, size
 
-        def free(_: int, item: tuple[RefWithCleanup[HeldCall], int]) -> int | None:
+        def try_drop(_: int, item: tuple[RefWithCleanup[HeldCall], int]) -> int | None:
             oldest = item[0]()
             if oldest is call or (oldest is not None and not oldest.release(ReleaseReason.CALLS)):
-                return None  # used since the last time
+                return None
             return item[1]
 
-        _drop_oldest(self.calls, self.call_bytes() - max_bytes, free, rounds=2)
+        _drop_oldest(self.calls, self.call_bytes() - max_bytes, try_drop, rounds=2)
 
     def call_bytes(self) -> int:
         """Return the bytes of the calls of jitted functions, beside those of executables."""
@@ -241,23 +248,23 @@ class _Contents:
         """Drop the least recently used executables until the rest fits into `max_bytes`. A call of a jitted function
         uses its executables, and is dropped with them. The newest one is dropped last."""
 
-        def free(entry: _CacheEntry, _: object) -> int | None:
-            is_last = not self.held  # `_drop_oldest` has taken this entry out
-            if (entry is newest and not is_last) or (entry.calls and not entry.release()):
-                return None  # used since the last time
+        def try_drop(entry: _CacheEntry, _: object) -> int | None:
+            others_are_held = bool(self.held)  # `_drop_oldest` has taken this entry out
+            if (entry is newest and others_are_held) or not entry.release():
+                return None
             self.counts().evictions += 1
             return entry.bytes
 
-        _drop_oldest(self.held, self.bytes() - max_bytes, free, rounds=3)
+        _drop_oldest(self.held, self.bytes() - max_bytes, try_drop, rounds=3)
 
 
-def _drop_oldest(held: OrderedDict[K, V], excess: int, free: Callable[[K, V], int | None], rounds: int) -> None:
+def _drop_oldest(held: OrderedDict[K, V], excess: int, try_drop: Callable[[K, V], int | None], rounds: int) -> None:
     """Drop items, the oldest first, until at least `excess` bytes are free, in at most so many rounds through all of
-    them. `free` returns the bytes of a dropped item, or None for one that becomes the newest. Other threads may change
-    `held` meanwhile.
+    them. `try_drop` returns the bytes of a dropped item, or None for one that is kept, and becomes the newest. Other
+    threads may change `held` meanwhile.
 
-    Calls get two rounds (see `HeldCall`): the first clears reference bits, the second drops, but for a call that leaves
-    the fast path. Executables get a third one, in which that is dropped too, because their bytes must fit.
+    The example of `HeldCall` has the rounds. Executables get three, because their bytes must fit; calls get two, so one
+    that leaves the fast path is kept.
     """
     for _ in range(rounds * len(held)):
         if excess <= 0:
@@ -266,7 +273,7 @@ def _drop_oldest(held: OrderedDict[K, V], excess: int, free: Callable[[K, V], in
             key, item = held.popitem(last=False)
         except KeyError:
             return
-        freed = free(key, item)
+        freed = try_drop(key, item)
         if freed is None:
             held[key] = item
         else:
@@ -419,13 +426,11 @@ class Cache:
         if _log.isEnabledFor(logging.INFO):
             _log.info(
                 "compiled %s for %s in %.1f ms: %s, %s temporary bytes%s%s",
-                *(
-                    jaxpr.name,
-                    device,
-                    1e3 * seconds,
-                    f"{len(jaxpr.eqns)} equations",
-                    f"{compilation.executable.memory().temp_bytes:,}",
-                ),
+                jaxpr.name,
+                device,
+                1e3 * seconds,
+                f"{len(jaxpr.eqns)} equations",
+                f"{compilation.executable.memory().temp_bytes:,}",
                 "" if options == DEFAULT_OPTIONS else f", with {options}",
                 self._nearest_difference(key),
             )

@@ -135,8 +135,8 @@ class Directory:
         allowed = self.max_bytes - size - self.max_bytes // 16
         total = sum([n for _, n, _ in entries])
         for used, n, path in entries:
-            unfinished = path.endswith(UNFINISHED)
-            if (time.time() - used > STALE) if unfinished else total > allowed:
+            removes = time.time() - used > STALE if path.endswith(UNFINISHED) else total > allowed
+            if removes:
                 total -= n
                 _remove(path)
 

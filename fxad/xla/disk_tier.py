@@ -193,11 +193,11 @@ def sharding_of_entry(stored: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
     if stored is None:
         return None
     meshes = tuple([tuple([(str(name), int(size)) for name, size in mesh]) for mesh in stored["meshes"]])
-    devices, ids = int(stored["devices"]), tuple([int(k) for k in stored["ids"]])
+    count, ids = int(stored["devices"]), tuple([int(k) for k in stored["ids"]])
     for mesh in meshes:
         check_mesh("cache", mesh)
-        if prod([size for _, size in mesh]) != devices:
-            raise ValueError(f"mesh {mesh} has not {devices} devices")
+        if prod([size for _, size in mesh]) != count:
+            raise ValueError(f"mesh {mesh} has not {count} devices")
         check_ids("cache", mesh, ids)
 
     def division(entry: Any, aval: Aval) -> tuple[int, DimensionAxes]:
@@ -208,7 +208,7 @@ def sharding_of_entry(stored: Any, jaxpr: Jaxpr) -> ModuleSharding | None:
 
     ins = tuple([division(g, a) for g, a in zip(stored["ins"], jaxpr.in_avals, strict=True)])
     outs = tuple([None if g is None else division(g, a) for g, a in zip(stored["outs"], jaxpr.out_avals, strict=True)])
-    return ModuleSharding(devices, meshes, ins, outs, ids)
+    return ModuleSharding(count, meshes, ins, outs, ids)
 
 
 # -------------------------------------------------------------------------------------------------------- the tier

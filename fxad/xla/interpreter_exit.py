@@ -137,8 +137,8 @@ class _Work:
                 FLIGHTS.wait_for_one(others)
             self._end_host_functions()
             process_state.__class__ = _StateAtExit
-            if not self._interrupted():
-                self._wait()
+            if self._may_wait():
+                self._wait_for_computations()
                 idle = True
         except KeyboardInterrupt:
             pass
@@ -146,24 +146,26 @@ class _Work:
             if not idle:
                 end_while_xla_runs()
 
-    def _interrupted(self) -> bool:
-        """Return True if a signal has ended the wait for a computation, or the main thread, and one may be running."""
-        interrupted = waits.interrupted or getattr(sys, "last_type", None) is KeyboardInterrupt
-        if not interrupted or waits.unbounded:
-            return interrupted
+    def _may_wait(self) -> bool:
+        """Return True if exit waits for running computations: after Ctrl-C only for those that end soon."""
+        ctrl_c = waits.interrupted or getattr(sys, "last_type", None) is KeyboardInterrupt
+        return not ctrl_c or (not waits.unbounded and self._computations_end_soon())
+
+    def _computations_end_soon(self) -> bool:
+        """Return True if all running computations end within half of `_PATIENCE_SECONDS`."""
         last = self._last_results()
         deadline = time.monotonic() + _PATIENCE_SECONDS / 2
-        while running := is_computing() or not all([result.is_ready() for result in last]):
+        while is_computing() or not all([result.is_ready() for result in last]):
             if time.monotonic() > deadline:
-                break
+                return False
             time.sleep(_POLL_SECONDS)
-        return running
+        return True
 
-    def _wait(self) -> None:
-        """Wait for running computations."""
-        self._wait_for_calls()
+    def _wait_for_computations(self) -> None:
+        """Wait for running computations, until no thread is in XLA."""
+        self._wait_for_calls()  # that start computations: then their results are live arrays
         wait_for_live_arrays()
-        self._wait_for_calls()
+        self._wait_for_calls()  # that waited for these arrays
         for result in self._last_results():
             with suppress(_jax.JaxRuntimeError):  # at exit, nothing can report the error
                 result.block_until_ready()

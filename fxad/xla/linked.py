@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 _Env: TypeAlias = list[Buffer | None]
 _PickBuffers: TypeAlias = Callable[[_Env], Sequence[Buffer]]
-# a step: the function that starts it, the handlers of its results, a getter of its operands, and the slots it frees
-_LinkedStep: TypeAlias = tuple[Start, list[ResultHandler], _PickBuffers, tuple[int, ...]]
+# a step: the function that starts it, the handlers of its results, a getter of its operands, and the step in the plan
+_LinkedStep: TypeAlias = tuple[Start, list[ResultHandler], _PickBuffers, UnitCall]
 
 
 @final
@@ -102,7 +102,7 @@ class LinkedExecutable:
         self._groups: list[tuple[list[_LinkedStep], tuple[int, ...]]] = []
         calls: list[_LinkedStep] = []
         for s in plan.steps:
-            calls.append((executables[s.unit].start, handlers[s.unit], _pick(s.ins), s.frees))
+            calls.append((executables[s.unit].start, handlers[s.unit], _pick(s.ins), s))
             if donated := plan.donated_at(s):
                 self._groups.append((calls, donated))
                 calls = []
@@ -115,18 +115,19 @@ class LinkedExecutable:
             self._check_operands(buffers)
         slots: _Env = [*buffers, *self._constants]
         extend = slots.extend
+        step = self.plan.steps[0]
         try:
             for calls, donated in self._groups:
-                for start, handlers, pick, dead in calls:
+                for start, handlers, pick, step in calls:
                     if next(collection_due):
                         collect_garbage()
                     extend(start(pick(slots)).consume_with_handlers(handlers))
-                    for k in dead:
+                    for k in step.frees:
                         slots[k] = None
                 for k in donated:
                     delete(buffers[k])
         except XlaRuntimeError as e:
-            raise self._refused(e, self._running(len(buffers), len(slots)), len(buffers)) from e
+            raise self._refused(e, step, len(buffers)) from e
         return _LinkedResults(list(self._outs(slots)))
 
     def memory(self) -> MemoryStats:
@@ -170,16 +171,6 @@ class LinkedExecutable:
         step = next((s for s in self.plan.steps if not deleted.isdisjoint(s.ins)), None) if deleted else None
         if step is not None:
             raise self._refused(XlaRuntimeError(OPERAND_DELETED), step, len(buffers))
-
-    def _running(self, operands: int, slots: int) -> UnitCall:
-        """Return the step that was running when `slots` slots existed."""
-        n = operands + len(self._constants)
-        step = self.plan.steps[0]
-        for step in self.plan.steps:
-            if n == slots:
-                break
-            n += len(self.plan.units[step.unit].body.outs)
-        return step
 
     def _refused(self, e: Exception, step: UnitCall, operands: int) -> StepRefused:
         """Return the error for a step that XLA refused."""

@@ -11,6 +11,7 @@ from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Hole, Lit, Primitive
 from fxad.primitives import ALL
 from fxad.primitives.cumulative import CumLogSumExp, CumProd, CumSum, LinearRecurrence
+from fxad.primitives.dimension_numbers import GatherScatterMode
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import (
     ADD,
@@ -75,7 +76,8 @@ COARSE = "float8_e5m2 has too few digits for values to come back"
 PERIODIC = "complex numbers a period apart have the same value"
 NO_RULE = "it has no inverse rule"
 DECOMPOSITIONS = (Cholesky(), Lu(), Qr(False), Eigh(True, True), Schur(True), Svd(True, False))
-NUMBERS = ((), (0,), (), (), (0,), "clip", False, False)
+CLIP: GatherScatterMode = "clip"
+NUMBERS = ((), (0,), (), (), (0,), CLIP, False, False)
 
 
 @pytest.mark.parametrize(

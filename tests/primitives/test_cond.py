@@ -12,7 +12,7 @@ from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, Sh
 from fxad.ir import INT32_SCALAR, Atom, Aval, Eqn, Jaxpr, Lit, Primitive, Zero
 from fxad.lower import lower_jaxpr
 from fxad.primitives.control.call import Call
-from fxad.primitives.control.cond import Cond
+from fxad.primitives.control.cond import Batching, Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.elementwise import COS, EXP, MUL, NEG, SIN, SUB
 from fxad.text import parse, to_text
@@ -55,7 +55,7 @@ THREE = (branch("sin", "x"), branch("exp", "square"), branch("0", "1"))
 
 @pytest.mark.parametrize("batched", ["select", "loop"])
 @pytest.mark.parametrize("k", [-5, 0, 1, 2, 3, 100])
-def test_laws(k: int, batched: str) -> None:
+def test_laws(k: int, batched: Batching) -> None:
     check(Cond(THREE, batched), at(k), floats(3), floats(3))
 
 
@@ -245,7 +245,7 @@ TOGETHER = "the bodies of one equation belong together: trace the function again
     [
         (Cond(()), (INT32_SCALAR,), ParameterError, "cond: has no branch", "give at least one"),
         (
-            Cond(THREE, "all"),
+            Cond(THREE, "all"),  # type: ignore[arg-type]  # no word that it takes
             (INT32_SCALAR, V, V),
             ParameterError,
             "cond: batched is 'all'",

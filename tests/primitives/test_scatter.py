@@ -11,7 +11,7 @@ from fxad import dtypes
 from fxad.core.interpreter import run
 from fxad.errors import DTypeError, FxadError, NotDifferentiableError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray, Primitive
-from fxad.primitives.dimension_numbers import MODES
+from fxad.primitives.dimension_numbers import MODES, GatherScatterMode
 from fxad.primitives.gather_scatter import Scatter, ScatterMax, ScatterMin, ScatterMul
 from fxad.transforms.ad.jvp import jvp
 from fxad.transforms.vmap import vmap
@@ -29,7 +29,7 @@ NOWHERE: tuple[Axes, Axes, Axes, Axes, Axes] = ((), (), (), (), ())
 kinds = pytest.mark.parametrize("kind", [ScatterMul, ScatterMin, ScatterMax])
 
 
-def places(mode: str, *shape: int) -> NDArray:
+def places(mode: GatherScatterMode, *shape: int) -> NDArray:
     """Returns indices for axes of size 3 or more. Some are out of range, where the mode defines that."""
     lo, hi = (0, 2) if mode == "promise_in_bounds" else (-2, 6)
     return np.random.default_rng(sum(shape)).integers(lo, hi, shape).astype(np.int32)
@@ -45,7 +45,9 @@ def places(mode: str, *shape: int) -> NDArray:
     ids=MODES,
 )
 @kinds
-def test_laws(kind: Kind, mode: str, numbers: tuple[Axes, Axes, Axes, Axes, Axes], x: Axes, at: Axes, u: Axes) -> None:
+def test_laws(
+    kind: Kind, mode: GatherScatterMode, numbers: tuple[Axes, Axes, Axes, Axes, Axes], x: Axes, at: Axes, u: Axes
+) -> None:
     """Indices repeat. The product then has no derivative with respect to the updates."""
     smooth = kind is not ScatterMul
     check(kind(*numbers, mode, False, False), floats(*x), places(mode, *at), floats(*u), differentiate=smooth)
@@ -166,7 +168,7 @@ ERRORS: list[tuple[Primitive, tuple[Aval, ...], type[FxadError], str]] = [
         "scatter_mul: indices must be integers, got f32[3]",
     ),
     (
-        ScatterMul(*VECTOR, "fill", False, False),
+        ScatterMul(*VECTOR, "fill", False, False),  # type: ignore[arg-type]  # no word that it takes
         (F, I, F),
         ParameterError,
         "scatter_mul: mode 'fill' is not one of clip, drop, promise_in_bounds",

@@ -14,7 +14,7 @@ from fxad.ir import INT32_SCALAR, Aval, Lit
 from fxad.lax.control.host_values import HostLeaf, HostValue
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
 from fxad.operations import elementwise, promotion
-from fxad.primitives.control.cond import LOOP, SELECT, Cond
+from fxad.primitives.control.cond import LOOP, SELECT, Batching, Cond
 from fxad.runtime import default_platform
 from fxad.tracing.array import Array, asarray, aval_of, binder, is_scalar
 from fxad.tracing.context import sharing_copies
@@ -213,7 +213,7 @@ def _bind_cond(
         bodies = [traced_body(f"{what}: {r}", f, in_tree, avals) for r, f in zip(roles, functions, strict=True)]
     named = [f"{r} {b.name}" for r, b in zip(roles, bodies, strict=True)]
     jaxprs, captured = common_operands(_unify_results(what, bodies, named))
-    outs = bind(Cond(jaxprs, batched), index, *captured, *leaves)
+    outs = bind(Cond(jaxprs, cast("Batching", batched)), index, *captured, *leaves)
     return cast("R", bodies[first].out_tree.unflatten(outs))
 
 

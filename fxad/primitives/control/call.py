@@ -34,6 +34,7 @@ from fxad.ir import (
     TransposeCtx,
     Var,
     Zero,
+    known_operands,
     primitive,
 )
 from fxad.primitives.control.bodies import insert_zeros, is_zero_in_all
@@ -124,7 +125,7 @@ class Call(Applied, Linear):
 def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) -> tuple[Jaxpr, list[Atom]]:
     """Return the adjoint of a body in its `Hole` operands, and the operands of the adjoint."""
     mask = tuple([isinstance(a, Hole) for a in args])
-    residuals = [a for a in args if not isinstance(a, Hole)]
+    residuals = known_operands(args)
     nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
     # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])

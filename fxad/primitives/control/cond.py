@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple, final
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
@@ -65,10 +65,12 @@ from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
-# what `vmap` makes of the equation if the index varies: see `Cond`
+# What `vmap` makes of the equation if the index varies: see `Cond`.
+Batching: TypeAlias = Literal["select", "loop", "apart"]
 SELECT: Final = "select"
 LOOP: Final = "loop"
 APART: Final = "apart"
+_WORDS: Final[tuple[str, ...]] = (SELECT, LOOP, APART)
 
 _PLACEHOLDER: Final = 0.5  # a number at which most functions are finite
 
@@ -97,7 +99,7 @@ class Cond(HigherOrder, Linear):
 
     name: ClassVar[str] = "cond"
     branches: tuple[Jaxpr, ...]
-    batched: str = SELECT
+    batched: Batching = SELECT
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -119,7 +121,7 @@ class Cond(HigherOrder, Linear):
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         if not self.branches:
             raise ParameterError("cond: has no branch", remedy="give at least one")
-        if self.batched not in (SELECT, LOOP, APART):
+        if self.batched not in _WORDS:
             raise ParameterError(f"cond: batched is {self.batched!r}", remedy=f"use {SELECT!r}, {LOOP!r} or {APART!r}")
         first = self.branches[0]
         for k, branch in enumerate(self.branches):

@@ -57,7 +57,7 @@ from fxad.primitives.control.bodies import (
 from fxad.primitives.control.call import Call
 from fxad.primitives.dynamic_slicing import read_row
 from fxad.primitives.elementwise.arithmetic import ADD
-from fxad.primitives.marks import Keep, kept_values, unmarked_values
+from fxad.primitives.marks import Keep, Mark, kept_values, unmarked_values
 
 _STACKS = Sliced(0)  # the role of stacked values of any rank
 
@@ -93,7 +93,7 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     storing_env: dict[Atom, Atom] = {}
     resuming_env: dict[Atom, Atom] = {}
     unmarked = unmarked_values(jaxpr.eqns)
-    first_marks = {  # of the kept values that are not operands
+    first_marks: dict[Atom, Var] = {  # of the kept values that are not operands
         v: mark for v, mark in kept_values(jaxpr.eqns, level).items() if isinstance(v, Var) and v not in jaxpr.ins
     }
     stored: dict[Atom, Atom] = {}  # for each further operand of `resuming`, the value of `storing` that it takes
@@ -104,32 +104,12 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         stored.update(zip(operands, values, strict=True))
         return operands
 
-    def resumed(v: Var, recomputed: Atom) -> Atom:
-        """Return the value of a result of an equation in the second program, which has no marks.
+    def operands_for_kept(values: Sequence[Var], recomputed: Sequence[Atom]) -> list[Atom]:
+        """Return the recomputed values, but for a kept one a further operand. It takes the first mark of the value,
+        which is a later equation: the mark tells an outer `remat` that the value is kept."""
+        return [resuming.input(v.aval) if v in first_marks else a for v, a in zip(values, recomputed, strict=True)]
 
-        a result of an effect       the operand that has it
-        a kept value                a new operand
-        a mark of a kept value      the operand of that value
-        others                      the recomputed value, of a mark the value that it marks, such as an operand
-
-        For a new operand, the first program stores the mark, which tells an outer `remat` that the value is kept:
-
-                                        stored, where host_call has an effect    stored, where it has none
-            %0 = host_call %arg0        operand: %0                              -
-            %1 = keep %0                                                         operand: %1
-        """
-        if recomputed in stored:  # a result of an effect: it is an operand
-            return recomputed
-        if v in first_marks:  # kept: it is an operand. Its first mark, of a later equation, says what that takes
-            return resuming.input(v.aval)
-        kept = unmarked.get(v)  # if the equation is a mark
-        if kept not in first_marks:  # not kept
-            return recomputed
-        operand = resuming_env[kept]  # a mark of a kept value
-        if v == first_marks[kept] and operand not in stored:  # a result of an effect is stored already
-            stored[operand] = storing_env[v]
-        return operand
-
+    resumed: Sequence[Atom]  # the results of an equation in the second program
     for eqn in jaxpr.eqns:
         halves = split_bodies_at_kept(eqn.prim, level) if isinstance(eqn.prim, HigherOrder) else None
         storing_ins, resuming_ins = substitute(eqn.ins, storing_env), substitute(eqn.ins, resuming_env)
@@ -138,14 +118,21 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
             results = storing(halves[0], *storing_ins)
             outs, kept_of_bodies = results[: len(eqn.outs)], results[len(eqn.outs) :]
             recomputed = resuming(halves[1], *resuming_ins, *operands_for(kept_of_bodies))
+            resumed = operands_for_kept(eqn.outs, recomputed)
         elif eqn.prim.effects:  # it happens in the first program; the second takes its results
             outs = storing.copy(eqn, storing_ins)
-            recomputed = operands_for(outs)
+            resumed = operands_for(outs)
+        elif isinstance(eqn.prim, Mark) and (value := unmarked[eqn.outs[0]]) in first_marks:
+            outs = storing.copy(eqn, storing_ins)
+            operand = resuming_env[value]
+            if eqn.outs[0] == first_marks[value]:
+                stored.setdefault(operand, outs[0])  # the operand for a result of an effect takes that result
+            resumed = (operand,)
         else:
-            outs, recomputed = storing.copy(eqn, storing_ins), resuming.copy(eqn, resuming_ins)
+            outs = storing.copy(eqn, storing_ins)
+            resumed = operands_for_kept(eqn.outs, resuming.copy(eqn, resuming_ins))
         storing_env.update(zip(eqn.outs, outs, strict=True))
-        for v, again in zip(eqn.outs, recomputed, strict=True):
-            resuming_env[v] = resumed(v, again)
+        resuming_env.update(zip(eqn.outs, resumed, strict=True))
     if not stored and not jaxpr.effects:
         return jaxpr, jaxpr
     kept = [stored[v] for v in resuming.ins[len(jaxpr.ins) :]]

@@ -45,6 +45,8 @@ from fxad.ir import (
     Tangents,
     TransposeCtx,
     Zero,
+    instantiated,
+    known_operands,
     primitive,
 )
 from fxad.primitives.check import has_check
@@ -309,43 +311,47 @@ class Scan(HigherOrder, Linear):
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
         first, args = self.split_count(args)
-        count = [a for a in first if not isinstance(a, Hole)]  # it is never linear: see `linear_in`
-        # values are numbered: operand p is p, and the stacks of known carries follow
-        values = {p: a for p, a in enumerate(args) if not isinstance(a, Hole)}
+        count = known_operands(first)  # it is never linear: see `linear_in`
         linear = tuple([isinstance(a, Hole) for a in args])
-        steps, takes = self.steps, tuple(range(len(args)))
-        linear_carry = steps.split(linear)[1]
-        # With a carry (c, d) of which only d is linear, `args` is (c, hole, xs) and `values` {0: c, 2: xs}. A scan of
-        # what is known gives the stack of c as value 3. From there on `steps`, `takes` and `cts` are those of a scan
-        # with the carry d alone.
-        if not all(linear_carry):
-            split = split_known_carries(steps, linear)
-            outs = ctx(self.with_steps(split.known), *count, *[values[p] for p in split.known_operands])
-            values.update(enumerate(outs[split.known.n_carry :], len(args)))
-            steps, takes = split.linear, split.linear_operands
-            cts = (*select_by_flags(cts[: self.n_carry], linear_carry), *cts[self.n_carry :])
-        carry_cts, ys_cts = cts[: steps.n_carry], cts[steps.n_carry :]
-        carry_nonzero, ys_nonzero = [tuple([not isinstance(ct, Zero) for ct in group]) for group in (carry_cts, ys_cts)]
-        back = transpose_steps(steps, ctx.recur, tuple([p not in values for p in takes]), carry_nonzero, ys_nonzero)
-        consts, carry, xs = steps.split(takes)
-        linear_consts, linear_xs = [[p for p in group if p not in values] for group in (consts, xs)]
-        summed = select_by_flags(linear_consts, back.consts_nonzero)
+        linear_carry = self.steps.split(linear)[1]
+        if all(linear_carry):
+            return *[None for _ in count], *self._transpose_linear_carry(ctx, count, cts, args)
+        # of a carry (c, d), of which only d is linear: a scan with the carry c alone gives the stack of c, which a scan
+        # with the carry d alone, the one that is transposed, runs over
+        split = split_known_carries(self.steps, linear)
+        known = ctx(self.with_steps(split.known), *count, *known_operands([args[p] for p in split.known_operands]))
+        with_stacks: Operands = (*args, *known[split.known.n_carry :])
+        of_linear = self.with_steps(split.linear)._transpose_linear_carry(
+            ctx,
+            count,
+            (*select_by_flags(cts[: self.n_carry], linear_carry), *cts[self.n_carry :]),
+            tuple([with_stacks[p] for p in split.linear_operands]),
+        )
+        ct_of = dict(zip(split.linear_operands, of_linear, strict=True))  # by number of the operand
+        return *[None for _ in count], *[ct_of.get(p) for p in range(len(args))]
+
+    def _transpose_linear_carry(
+        self, ctx: TransposeCtx, count: Sequence[Atom], cts: Cotangents, args: Operands
+    ) -> tuple[Cotangent | None, ...]:
+        """Transpose a scan whose carry is linear. `args` and the result are without the `count`."""
+        nonzero = tuple([not isinstance(ct, Zero) for ct in cts])
+        linear = tuple([isinstance(a, Hole) for a in args])
+        back = transpose_steps(self.steps, ctx.recur, linear, nonzero[: self.n_carry], nonzero[self.n_carry :])
+        consts, _, xs = self.steps.split(args)
+        linear_consts = [a for a in consts if isinstance(a, Hole)]
         outs = ctx(
             self.with_steps(back.steps, backward=True),
             *count,
-            *[values[p] for p in consts if p in values],
-            *[Lit.zero(args[p].aval) for p in summed],
-            *[
-                ct.instantiate() if isinstance(ct, Zero) else ct
-                for ct in select_by_flags(carry_cts, back.carry_nonzero)
-            ],
-            *[ct for ct in ys_cts if not isinstance(ct, Zero)],
-            *[values[p] for p in xs if p in values],
+            *known_operands(consts),
+            *[Lit.zero(a.aval) for a in select_by_flags(linear_consts, back.consts_nonzero)],
+            *instantiated(select_by_flags(cts[: self.n_carry], back.carry_nonzero)),
+            *[ct for ct in cts[self.n_carry :] if not isinstance(ct, Zero)],
+            *known_operands(xs),
         )
-        with_bars = (*summed, *select_by_flags(carry, back.carry_nonzero), *select_by_flags(linear_xs, back.xs_nonzero))
-        bars = dict(zip(with_bars, outs, strict=True))
-        cts_in = [bars.get(p, Zero(a.aval)) if isinstance(a, Hole) else None for p, a in enumerate(args)]
-        return (*[None for _ in count], *cts_in)
+        linear_types = [a.aval for a in args if isinstance(a, Hole)]
+        marks = (*back.consts_nonzero, *back.carry_nonzero, *back.xs_nonzero)
+        cts_in = iter(insert_zeros(outs, marks, linear_types))
+        return tuple([next(cts_in) if isinstance(a, Hole) else None for a in args])
 
 
 def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:

@@ -326,8 +326,8 @@ class While(HigherOrder):
                 return split, split.out_nonzero
             return ctx.recur_fused(self.body, (*consts, *marks))
 
-        _, out_nonzero, final = carry_fixpoint(carry, step)
-        return (*final, *out_nonzero[len(carry) :])
+        _, out_nonzero, at_end = carry_fixpoint(carry, step)
+        return (*at_end, *out_nonzero[len(carry) :])
 
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Flags) -> tuple[Atoms, Tangents]:
         both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)

@@ -334,8 +334,10 @@ def _polygamma(n: float, x: float) -> float:
         return math.inf if n % 2 else -math.inf
     try:
         return math.copysign(math.gamma(n + 1), 1 if n % 2 else -1) * _hurwitz(int(n) + 1, x)
-    except OverflowError:  # of a power of a tiny x, or of the factorial
-        return math.copysign(math.inf, 1 if n % 2 or x < 0 else -1) if abs(x) < 1 and n < 170 else math.nan
+    except OverflowError:
+        if abs(x) < 1 and n < 170:  # of a power of a tiny x
+            return math.copysign(math.inf, 1 if n % 2 or x < 0 else -1)
+        return math.nan  # of the factorial
 
 
 def _hurwitz(s: int, q: float) -> float:

@@ -88,10 +88,10 @@ def _count(emit: Emit, shape: Shape, axis: int) -> Var:
 def lower_mask(emit: Emit, shape: Shape, offset: int = 0) -> Atom:
     """Return the mask of column <= row + offset: the lower triangle, without the diagonal for offset -1."""
     n = len(shape)
-    rows, columns = _count(emit, shape, n - 2), _count(emit, shape, n - 1)
+    row, column = _count(emit, shape, n - 2), _count(emit, shape, n - 1)
     if offset:
-        rows = emit.one(ADD, rows, Lit.of(offset, rows.aval))
-    return emit.one(GE, rows, columns)
+        row = emit.one(ADD, row, Lit.of(offset, row.aval))
+    return emit.one(GE, row, column)
 
 
 def on_diagonal(emit: Emit, shape: Shape) -> Atom:

@@ -13,7 +13,7 @@ not depend on u_dot, and `v_dot = u_dot * c`.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Protocol, cast
 
 from fxad.core.builder import Builder, substitute
@@ -34,6 +34,7 @@ from fxad.ir import (
     Primitive,
     Var,
     Zero,
+    instantiated,
     source_text,
 )
 from fxad.primitives.control.bodies import results_without_steps
@@ -107,34 +108,38 @@ def backward(
             )
     start = len(ctx.eqns)
     for eqn in reversed(tape):
-        negated = type(eqn.prim) is BroadcastInDim and len(ctx.eqns) > start and _take_negation(ctx, eqn, ct_env)
-        adjoint = _backward_negated_eqn if negated else backward_eqn
-        adjoint(ctx, eqn, linear_values, env, ct_env)
+        is_broadcast = type(eqn.prim) is BroadcastInDim
+        if is_broadcast and len(ctx.eqns) > start and _negates_cotangent(ctx.eqns[-1], eqn, ct_env):
+            _backward_negated_broadcast(ctx, eqn, linear_values, env, ct_env)
+        else:
+            backward_eqn(ctx, eqn, linear_values, env, ct_env)
     return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
-def _take_negation(ctx: TransposeBuilder, eqn: Eqn, ct_env: dict[Atom, Atom]) -> bool:
-    """Remove the last equation if it negates the cotangent of the broadcast `eqn` and nothing else reads it. Returns
-    True if it is removed; `_backward_negated_eqn` then negates the cotangent of the operand, which has fewer elements.
-    XLA computes the sum of a product of matrices as one product, but not if there is a negation between them: the
-    gradient of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082)."""
-    last, ct = ctx.eqns[-1], ct_env.get(eqn.outs[0])
-    if last.prim is not NEG or last.outs[0] is not ct or list(ct_env.values()).count(ct) > 1:
-        return False
-    ctx.take_back()
-    ct_env[eqn.outs[0]] = last.ins[0]
-    return True
+def _negates_cotangent(last: Eqn, eqn: Eqn, ct_env: Mapping[Atom, Atom]) -> bool:
+    """Return True if the last equation gives the cotangent of `eqn` by a negation, and nothing else reads it."""
+    ct = ct_env.get(eqn.outs[0])
+    return last.prim is NEG and last.outs[0] is ct and [*ct_env.values()].count(ct) == 1
 
 
-def _backward_negated_eqn(
+def _backward_negated_broadcast(
     ctx: TransposeBuilder, eqn: Eqn, linear_values: set[Atom], env: FixedValues, ct_env: dict[Atom, Atom]
 ) -> None:
-    """Transpose a broadcast whose cotangent lost its negation: negate the cotangent of the operand."""
-    (a,) = eqn.ins
-    total = ct_env.pop(a, None)
+    """Transpose a broadcast whose cotangent is negated by the last equation: negate the sum, which has fewer elements.
+
+        in place of     n = neg c               s = reduce_sum c
+                        s = reduce_sum n        n = neg s
+
+    XLA computes the sum of a product of matrices as one product, but not if there is a negation between them: the
+    gradient of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082).
+    """
+    (a,), (result,) = eqn.ins, eqn.outs
+    ct_env[result] = ctx.eqns[-1].ins[0]
+    ctx.take_back()
+    earlier = ct_env.pop(a, None)  # of `a`, from other equations: it is not negated
     backward_eqn(ctx, eqn, linear_values, env, ct_env)
     ct = ctx.one(NEG, ct_env.pop(a))
-    ct_env[a] = ct if total is None else ctx.one(ADD, total, ct)
+    ct_env[a] = ct if earlier is None else ctx.one(ADD, earlier, ct)
 
 
 class FixedValues(Protocol):
@@ -240,7 +245,7 @@ def transpose(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     cts = b.inputs(jaxpr.out_avals)
     known = b.inputs(split_by_flags(jaxpr.in_avals, linear)[1])
     operand_cts = backward(b, form, linear, known, cts)
-    return b.build(instantiate(operand_cts), f"transpose_{jaxpr.name}")
+    return b.build(instantiated(operand_cts), f"transpose_{jaxpr.name}")
 
 
 @by_value
@@ -292,8 +297,3 @@ def _split_linear_bodies(prim: Primitive, ins: tuple[Atom, ...], flags: Flags) -
         for k, body in enumerate(prim.bodies)
     ]
     return prim.with_bodies(tuple(bodies))
-
-
-def instantiate(cts: list[Cotangent]) -> list[Atom]:
-    """Return cotangents as atoms. Symbolic zeros become literals, because results of a program must be atoms."""
-    return [ct.instantiate() if isinstance(ct, Zero) else ct for ct in cts]

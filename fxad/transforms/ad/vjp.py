@@ -10,9 +10,9 @@ from fxad.core.dce import dce
 from fxad.core.flags import leading
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, ShapeError
-from fxad.ir import Atom, Cotangent, Flags, Jaxpr, LinearizedBody, Lit, Zero
+from fxad.ir import Atom, Atoms, Cotangent, Flags, Jaxpr, LinearizedBody, Lit, Zero, instantiated
 from fxad.transforms.ad.linearize import linearize
-from fxad.transforms.ad.transpose import TransposeBuilder, backward, instantiate
+from fxad.transforms.ad.transpose import TransposeBuilder, backward
 
 
 @final
@@ -28,11 +28,11 @@ class Vjp:
 
 def _pull_back(
     b: TransposeBuilder, lin: LinearizedBody, residuals: Sequence[Atom], cts: Mapping[int, Cotangent]
-) -> list[Atom]:
+) -> Atoms:
     """Add the transpose of a linear program to a builder. Return the cotangents of its tangents. `cts` has the
     cotangents of the floating and complex results of the primal program, by the number of the result."""
     nonzero_cts = [cts[k] for k, nz in enumerate(lin.out_nonzero) if nz]
-    return instantiate(backward(b, lin.linear, leading(lin.n_tangents, len(lin.linear.ins)), residuals, nonzero_cts))
+    return instantiated(backward(b, lin.linear, leading(lin.n_tangents, len(lin.linear.ins)), residuals, nonzero_cts))
 
 
 @by_value

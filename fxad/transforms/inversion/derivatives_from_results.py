@@ -72,11 +72,26 @@ from fxad.core.dce import dce
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import FxadError, NotInvertibleError
-from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Lin, Tangent, Tangents, Var, Zero, as_lin
+from fxad.ir import (
+    Atom,
+    Atoms,
+    Aval,
+    Eqn,
+    Flags,
+    HigherOrder,
+    Jaxpr,
+    Lin,
+    Tangent,
+    Tangents,
+    Var,
+    Zero,
+    as_lin,
+    instantiated,
+)
 from fxad.primitives.custom import CallWithRules, has_derived_rules
 from fxad.primitives.custom_rules import Rules
 from fxad.transforms.ad.linearize import LinearizeBuilder
-from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn, instantiate
+from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn
 from fxad.transforms.inversion.normal_form import backward_form
 from fxad.transforms.inversion.plans import InversionPlan, LazyValues
 from fxad.transforms.inversion.reconstruction_check import agree, compared, nan_unless, sketched
@@ -448,7 +463,7 @@ def _transpose_from_results(
             accumulate(b, ct_env, split.tangents[a].var, ct)
     _transpose_split(b, split, values, ct_env, IvjpCtx(b, values.value, ivjp_of_body, request.rules))
     tangents = [split.tangents[v].var for v in select_by_flags(normal.ins, request.perturbed)]
-    cotangents = instantiate([ct_env.get(t) or Zero(t.aval) for t in tangents])
+    cotangents = instantiated([ct_env.get(t) or Zero(t.aval) for t in tangents])
     return _Transposed(split, values, bodies, cotangents, not any([t in ct_env for t in tangents]))
 
 

@@ -38,7 +38,7 @@ from math import prod
 from typing import Final, NamedTuple, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, rewrite, substitute
+from fxad.core.builder import Builder, producers, rewrite, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value
@@ -202,7 +202,7 @@ class _Collapse:
         self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
         self.forms: tuple[_Form, ...] = ()  # of the results
         self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
-        self.places: dict[Atom, int] = {v: k for k, e in enumerate(jaxpr.eqns) for v in e.outs}
+        self.places = producers(jaxpr.eqns)
         self.wants: dict[Atom, set[_Form]] = {}
         self.moved: dict[Atom, _Moved] = {}  # by result
         self.moved_axis: dict[Atom, int] = {}  # the axis of a `reduce_sum` over which the sum moves, by result
@@ -351,7 +351,7 @@ class _Collapse:
         return form
 
     def _is_before(self, a: Atom, eqn: Eqn) -> bool:
-        return self.places.get(a, -1) < self.places[eqn.outs[0]]
+        return a not in self.places or self.places[a] < self.places[eqn.outs[0]]
 
     def _move(self, eqn: Eqn, form: _SumOverAxis) -> _Moved | None:
         """Return an equation after the sum of its result; None if the sum does not move.

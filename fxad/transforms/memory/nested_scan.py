@@ -6,10 +6,12 @@ scan of 10 steps in segments of 4:    scan of 2 (remat(scan of 4 steps)), then r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 from fxad.core.builder import Builder
+from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.ir import Atom, Jaxpr, Var
+from fxad.ir import Atom, Atoms, Jaxpr
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.shape import Reshape
@@ -46,24 +48,62 @@ def _nested(
             step.name,
         )
     m, inner_sizes = sizes[0], sizes[1:]
-    trips, left = divmod(n, m)
-    # the steps that are left over run last
-    start = left if reverse else 0
-    part = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, inner_sizes))
-    blocks = [row_block(b, x, start, start + trips * m, (trips, m)) for x in xs]
-    outs: Sequence[Var] = b(
-        Scan(part, trips, reverse=reverse, unroll=1, n_consts=n_consts, n_carry=n_carry), *consts, *state, *blocks
-    )
-    carry, ys = outs[:n_carry], [b.one(Reshape((trips * m, *y.aval.shape[2:])), y) for y in outs[n_carry:]]
-    if left:
-        tail = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < left]))
-        rest = slice(0, left) if reverse else slice(n - left, n)
-        last = [row_block(b, x, rest.start, rest.stop, (left,)) for x in xs]
-        outs = b(Remat(tail), *consts, *carry, *last)
-        carry = outs[:n_carry]
-        pairs = zip(ys, outs[n_carry:], strict=True)
-        ys = [b.one(Concatenate(0), *((z, y) if reverse else (y, z))) for y, z in pairs]
+    segments = LoopSegments(n, m, reverse)
+    segment = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, inner_sizes))
+    outs = b(segments.loop(segment, n_consts, n_carry, reverse), *consts, *state, *segments.blocks(b, xs))
+    carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:])
+    if left := segments.left:
+        rest = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < left]))
+        outs = b(Remat(rest), *consts, *carry, *segments.rows_left(b, xs))
+        carry, ys = outs[:n_carry], segments.all_rows(b, ys, outs[n_carry:])
     return b.build([*carry, *ys], f"segments_{step.name}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoopSegments:
+    """n steps of a loop over rows in segments of m. The loop runs the segments, then the steps that are left; if it is
+    reversed, the segments are its last rows.
+
+    For n = 11 and m = 4 there are 2 segments, the rows 0 to 7, and 3 steps are left; reversed, the rows 3 to 10.
+    """
+
+    n: int
+    m: int
+    reverse: bool
+
+    @property
+    def count(self) -> int:
+        """The number of segments."""
+        return self.n // self.m
+
+    @property
+    def left(self) -> int:
+        """The number of steps that are left."""
+        return self.n % self.m
+
+    def blocks(self, b: Builder, xs: Atoms) -> list[Atom]:
+        """Return the rows of the segments, in one block for each segment."""
+        start = self.left if self.reverse else 0
+        return [row_block(b, x, start, start + self.count * self.m, (self.count, self.m)) for x in xs]
+
+    def rows_left(self, b: Builder, xs: Atoms) -> list[Atom]:
+        """Return the rows of the steps that are left."""
+        start = 0 if self.reverse else self.count * self.m
+        return [row_block(b, x, start, start + self.left, (self.left,)) for x in xs]
+
+    def loop(self, segment: Jaxpr, n_consts: int, n_carry: int, reverse: bool) -> Scan:
+        """Return a loop over the segments. `reverse`: of this loop, which may be another one over the same rows."""
+        return Scan(segment, self.count, reverse=reverse, unroll=1, n_consts=n_consts, n_carry=n_carry)
+
+    def joined(self, b: Builder, blocks: Atoms) -> list[Atom]:
+        """Return blocks of rows as rows."""
+        return [b.one(Reshape((self.count * self.m, *y.aval.shape[2:])), y) for y in blocks]
+
+    def all_rows(self, b: Builder, rows: Sequence[Atom], left: Sequence[Atom]) -> list[Atom]:
+        """Return the rows of the segments and those of the steps that are left, in order."""
+        both = zip(left, rows, strict=True) if self.reverse else zip(rows, left, strict=True)
+        return [b.one(Concatenate(0), *pair) for pair in both]
 
 
 def row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from fxad.core.builder import Builder, live_ins, rewrite, subprogram, substitute
+from fxad.core.builder import Builder, last_readers, live_ins, subprogram, substitute
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Var
-from fxad.primitives.control.call import Applied, Call
+from fxad.primitives.control.call import Applied, callee
 from fxad.primitives.control.remat import Remat
 from fxad.primitives.custom import has_derived_rules
 from fxad.support.constants import SEGMENT_BYTES, SEGMENT_TIMES
@@ -54,7 +54,7 @@ def in_segments(jaxpr: Jaxpr, freed_after_use: Flags, least: int = SEGMENT_BYTES
 
 def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
     """Return the last equation that reads each value; for a result of the program, the number of equations."""
-    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    last = last_readers(jaxpr.eqns)
     last.update(dict.fromkeys(jaxpr.outs, len(jaxpr.eqns)))
     return last
 
@@ -71,13 +71,14 @@ def live_ins_and_outs(
 @by_value
 def _inlined(jaxpr: Jaxpr, least: int) -> Jaxpr:
     """Inline the calls of a program, and split its other bodies into segments."""
+    if not any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]):
+        return jaxpr
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
-        if type(eqn.prim) is Call:
-            return b.inline(_inlined(eqn.prim.body, least), ins)
         return b.copy(_with_bodies(eqn, least), ins)
 
-    return rewrite(jaxpr, rule) if any([isinstance(prim, HigherOrder) for prim in jaxpr.prims]) else jaxpr
+    b = Builder.like(jaxpr)
+    return b.build(b.inline_calls(jaxpr, jaxpr.ins, lambda eqn, _: callee(eqn), rule), jaxpr.name)
 
 
 def _with_bodies(eqn: Eqn, least: int) -> Eqn:
@@ -128,7 +129,7 @@ def live_bytes(jaxpr: Jaxpr, freed_after_use: Flags) -> list[int]:
     A result of the program has its own memory: it is counted only up to the last equation that reads it. For x:f32[10],
     not `freed_after_use`, and `a = sin x; b = cos a; c = mul a b` with the result c, the bytes are 0, 40, 80, 0.
     """
-    last: dict[Atom, int] = {a: k for k, e in enumerate(jaxpr.eqns) for a in e.ins}
+    last = last_readers(jaxpr.eqns)
     operands = select_by_flags(jaxpr.ins, freed_after_use)
     counted = {v for e in jaxpr.eqns for v in e.outs}.union(operands)
     born = [sum([v.aval.nbytes for v in e.outs if v in last]) for e in jaxpr.eqns]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, producers, substitute
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.call import Applied
@@ -53,7 +53,7 @@ def _update_early(flat: Jaxpr) -> Jaxpr:
     The order is 0, 2, 3, 1.
     """
     updates = _updates(flat)
-    made_by = {v: k for k, e in enumerate(flat.eqns) for v in e.outs}
+    made_by = producers(flat.eqns)
     after = [*range(len(flat.eqns))]  # the equation after which each update runs; itself for any other
     for k in sorted(updates):
         after[k] = max([after[made_by[a]] for a in flat.eqns[k].ins if a in made_by], default=-1)

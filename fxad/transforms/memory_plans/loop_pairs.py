@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar, final
 
-from fxad.core.builder import Builder, rebind_operands, substitute
+from fxad.core.builder import Builder, producers, rebind_operands, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.flags import select_by_flags
@@ -38,9 +38,7 @@ from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.shard_map import ShardMap
-from fxad.primitives.shape import Reshape
-from fxad.primitives.slicing import Concatenate
-from fxad.transforms.memory.nested_scan import balanced, near_divisor, row_block
+from fxad.transforms.memory.nested_scan import LoopSegments, balanced, near_divisor
 
 T = TypeVar("T")
 
@@ -61,7 +59,7 @@ class BodyPair:
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     """Return the pairs of loops, of branches and of maps of a flat program; an equation is in at most one pair."""
-    made_by: dict[Atom, int] = {v: k for k, e in enumerate(flat.eqns) if _can_run_again(e) for v in e.outs}
+    made_by = producers(flat.eqns)
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -73,8 +71,10 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
             continue
         by_first: dict[int, list[Atom]] = {}
         for a in eqn.ins:
-            j = made_by.get(a, k)
-            if j < k and j not in paired and readers[a] == [k] and a not in results and _passes(a, flat.eqns[j], eqn):
+            if a not in made_by or made_by[a] in paired or readers[a] != [k] or a in results:
+                continue
+            j = made_by[a]
+            if _can_run_again(flat.eqns[j]) and _passes(a, flat.eqns[j], eqn):
                 by_first.setdefault(j, []).append(a)
         if by_first:
             j, values = max(by_first.items(), key=lambda item: sum([a.aval.nbytes for a in item[1]]))
@@ -249,53 +249,6 @@ class _MapPair(_RunAgain):
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Segments:
-    """n steps in segments of m, of two loops over the same rows. The first loop runs the segments, then the steps that
-    are left; if it is reversed, the segments are its last rows.
-
-    For n = 11 and m = 4 there are 2 segments, the rows 0 to 7, and 3 steps are left; reversed, the rows 3 to 10.
-    """
-
-    n: int
-    m: int
-    reverse: bool  # of the first loop
-
-    @property
-    def count(self) -> int:
-        """The number of segments."""
-        return self.n // self.m
-
-    @property
-    def left(self) -> int:
-        """The number of steps that are left."""
-        return self.n % self.m
-
-    def blocks(self, b: Builder, xs: Atoms) -> list[Atom]:
-        """Return the rows of the segments, in one block for each segment."""
-        start = self.left if self.reverse else 0
-        return [row_block(b, x, start, start + self.count * self.m, (self.count, self.m)) for x in xs]
-
-    def rows_left(self, b: Builder, xs: Atoms) -> list[Atom]:
-        """Return the rows of the steps that are left."""
-        start = 0 if self.reverse else self.count * self.m
-        return [row_block(b, x, start, start + self.left, (self.left,)) for x in xs]
-
-    def loop(self, segment: Jaxpr, n_consts: int, n_carry: int, reverse: bool) -> Scan:
-        """Return the loop over the segments."""
-        return Scan(segment, self.count, reverse=reverse, unroll=1, n_consts=n_consts, n_carry=n_carry)
-
-    def joined(self, b: Builder, blocks: Atoms) -> list[Atom]:
-        """Return blocks of rows as rows."""
-        return [b.one(Reshape((self.count * self.m, *y.aval.shape[2:])), y) for y in blocks]
-
-    def all_rows(self, b: Builder, rows: Sequence[Atom], left: Sequence[Atom]) -> list[Atom]:
-        """Return the rows of the segments and those of the steps that are left, in order."""
-        both = zip(left, rows, strict=True) if self.reverse else zip(rows, left, strict=True)
-        return [b.one(Concatenate(0), *pair) for pair in both]
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class _LoopPair:
     """The two loops of a pair. `storing` are the steps of the first loop with the stacks last, `first` those without
     the stacks; the steps of `second` take the stacks last. `kept` marks the results of the first loop that remain."""
@@ -350,7 +303,7 @@ class _LoopPair:
             outs = b(_of_length(self.storing, n), *ins)
             at = len(outs) - self.n_stacks
             return outs[:at], outs[at:]
-        segments = _Segments(n, sizes[0], self.first.reverse)
+        segments = LoopSegments(n, sizes[0], self.first.reverse)
         consts, carry, xs = self.first.steps.split(ins)
         n_carry = self.first.n_carry
         blocks = segments.blocks(b, xs)
@@ -377,7 +330,7 @@ class _LoopPair:
             return self._steps_again(b, first_ins, stored, ins, n)
         if not sizes or sizes[0] >= n:
             return b(_of_length(self.second, n), *ins, *stored)
-        segments = _Segments(n, sizes[0], self.first.reverse)
+        segments = LoopSegments(n, sizes[0], self.first.reverse)
         first_consts, first_carry, first_xs = self.first.steps.split(first_ins)
         consts, carry, xs = self.second.steps.split(ins)
         states, stacks = stored[: self.first.n_carry], stored[self.first.n_carry :]

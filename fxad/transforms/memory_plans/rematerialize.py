@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, Self, TypeAlias, final
 
-from fxad.core.builder import Builder, live_ins, subprogram, substitute
+from fxad.core.builder import Builder, last_readers, live_ins, producers, subprogram, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
@@ -141,8 +141,8 @@ class _SplitAtTurn:
         self.flat = flat
         self.before, self.after = flat.eqns[:turn], flat.eqns[turn:]
         self.results = {*flat.outs}
-        self.made_by = {v: k for k, e in enumerate(self.before) for v in e.outs}
-        self.last_before = {a: k for k, e in enumerate(self.before) for a in e.ins}
+        self.made_by = producers(self.before)
+        self.last_before = last_readers(self.before)
         self.last_after = last_reads(Jaxpr(flat.ins, self.after, flat.outs, flat.name))
         self.first_after = {a: k for k, e in reversed([*enumerate(self.after)]) for a in e.ins}
         self.residuals = [v for v in self.first_after if v in self.made_by]

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate, count, pairwise
 from typing import Final, final
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, last_readers, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr
@@ -199,7 +199,7 @@ def turn_of(flat: Jaxpr) -> int:
     A value that is computed before it and read after it counts as its bytes times the equations from one to the other.
     Fusion does not matter: the turn is a place of the program, as that of its loss.
     """
-    last = {a: k for k, e in enumerate(flat.eqns) for a in e.ins}
+    last = last_readers(flat.eqns)
     change = [0] * (len(flat.eqns) + 2)
     for k, eqn in enumerate(flat.eqns):
         for v in eqn.outs:
