@@ -129,6 +129,11 @@ MISTAKES: list[tuple[Callable[[], Any], str, str]] = [
         "x.at[index].set(value) gives a new array",
     ),
     # optimisers
+    (
+        lambda: optim.adamw(0.1).update(W, W, W),
+        "adamw: update takes an ndarray for the state, not a AdamState",
+        STATE,
+    ),
     *[
         (
             lambda o=o: o.update(o.init(W), W),
@@ -140,6 +145,7 @@ MISTAKES: list[tuple[Callable[[], Any], str, str]] = [
             ("momentum", optim.momentum(0.1)),
             ("adam", optim.adam(0.1)),
             ("lion", optim.lion(0.1)),
+            ("lbfgs", optim.lbfgs(0.1)),
         )
     ],
 ]  # fmt: skip

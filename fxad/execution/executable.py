@@ -25,7 +25,7 @@ from fxad.runtime import DEFAULT_OPTIONS, CompileOptions, CostStats, MemoryStats
 from fxad.sharding import Sharding, Shardings, SingleDeviceSharding, named_sharding_of
 from fxad.support.tables import headed
 from fxad.tracing.placement import OperandSharding, Target, check_device
-from fxad.tracing.program import CompileChoices, Program
+from fxad.tracing.program import CompileChoices, Program, check_bound
 from fxad.tracing.spec import Spec
 from fxad.units.cost_rule import Predicate, selected_bodies
 from fxad.units.plan import UnitPlan, UnitsChoice
@@ -273,6 +273,7 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
             f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
         )
     check_passes("lower", passes)
+    check_bound(program)
     if program.jaxpr.symbolic:
         types = ", ".join([str(a) for a in program.in_avals if a.symbolic])
         raise SizeError(

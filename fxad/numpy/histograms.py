@@ -225,15 +225,21 @@ def histogram2d(
     weights: ArrayLike | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return `histogram` of points (x, y): the counts, and the edges along both axes. `bins` is for both axes, or a
-    pair."""
+    pair: a sequence or an array of two."""
     density = flag("histogram2d", "density", density)
     a, b = as_array("histogram2d", x), as_array("histogram2d", y, 1)
     if a.ndim != 1 or a.shape != b.shape:
         raise ShapeError(f"histogram2d: takes two vectors of one size, got {a.aval} and {b.aval}")
-    pair = isinstance(bins, Sequence) and not isinstance(bins, str) and len(bins) == 2
-    each = bins if pair or isinstance(bins, int) else [bins, bins]
+    each = list(cast("Sequence[Bins]", bins)) if _is_pair(bins) else [bins, bins]
     counts, edges = histogramdd(stack([a, b], 1), cast("int | Sequence[Bins]", each), range, density, weights)
     return counts, edges[0], edges[1]
+
+
+def _is_pair(bins: object) -> bool:
+    """Return True for a sequence or an array of two, which has one for each axis, as in NumPy."""
+    if isinstance(bins, Sequence):
+        return not isinstance(bins, str) and len(bins) == 2
+    return getattr(bins, "shape", ()) == (2,)
 
 
 def histogramdd(

@@ -13,7 +13,7 @@ from fxad.api.trees import global_norm
 from fxad.core import tree, tree_classes
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import plain_ints
-from fxad.optim.transformations import Rate, check_rate, descent, needs_params, no_steps, rate_at, zeros
+from fxad.optim.transformations import Rate, check_rate, check_state, descent, needs_params, no_steps, rate_at, zeros
 from fxad.tracing.array import Array, ArrayLike
 
 P = TypeVar("P")
@@ -68,6 +68,7 @@ class Lbfgs:
 
         Raises: ArgumentError without `params`, and without `value_fn` unless there is a learning rate.
         """
+        check_state("lbfgs", state, LbfgsState)
         params = needs_params("lbfgs", params)
         if self.learning_rate is None and value_fn is None:
             raise ArgumentError(

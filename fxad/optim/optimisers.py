@@ -132,7 +132,7 @@ class Adam:
 
     def update(self, updates: P, state: AdamState[P], params: P | None = None) -> tuple[P, AdamState[P]]:
         """Return the update of a step, and the next state. Raises: ArgumentError for `adamw` without `params`."""
-        check_state("adam", state, AdamState)
+        check_state("adam" if self.weight_decay is None else "adamw", state, AdamState)
         count = state.count + 1
         mean = tree.map(lambda g, m: _mean(g, m, self.b1), updates, state.mean)
         variance = tree.map(lambda g, v: _mean(_square(g), v, self.b2), updates, state.variance)

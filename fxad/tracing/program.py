@@ -219,6 +219,7 @@ class Program(Generic[P, R_co]):
         return self._run(fit_leaves(self, leaves))
 
     def _run(self, leaves: Sequence[object]) -> R_co:
+        check_bound(self)
         jaxpr = self.jaxpr
         if jaxpr.symbolic:
             jaxpr = specialize_to_arguments(self, leaves)
@@ -337,8 +338,9 @@ def numpy_operands(
 ) -> tuple[Jaxpr, list[NDArray]]:
     """Return the jaxpr for the arguments of a call, of their sizes if it is symbolic, and its operands as NumPy arrays.
 
-    Raises: as `flatten_arguments`.
+    Raises: as `flatten_arguments` and `check_bound`.
     """
+    check_bound(program)
     leaves = flatten_arguments(program, args, kwargs)
     jaxpr = specialize_to_arguments(program, leaves) if program.jaxpr.symbolic else program.jaxpr
     return jaxpr, [np.asarray(x) for x in (*program.bound, *leaves)]
@@ -389,6 +391,26 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
         f"{path} has dtype {actual.dtype.name}, it was traced with {aval.dtype.name}",
         remedy=remedy or f"convert it with astype('{aval.dtype.name}'), or trace again; nothing is converted silently",
     )
+
+
+def check_bound(program: Program[..., object]) -> None:
+    """Check that the arrays that a program closes over have the types with which it was traced: the arrays of a
+    pullback, which is a pytree, and those that `closure_convert` gives may come back as others.
+
+    Raises: ShapeError, DTypeError.
+    """
+    for k, (x, aval) in enumerate(zip(program.bound, program.jaxpr.in_avals, strict=False)):
+        if isinstance(x, Array) and x.aval is aval:
+            continue
+        label = f"{program.name}: closed-over array {k}"
+        actual = aval_of(x, label)
+        if actual is aval or (aval.symbolic and _may_match(actual, aval)):
+            continue
+        error = ShapeError if actual.shape != aval.shape else DTypeError
+        raise error(
+            f"{label} is {actual}, it was traced as {aval}",
+            remedy="give the arrays that the program had, or others of their types; vmap takes stacked ones",
+        )
 
 
 def _has_64_bit_array(program: Program[..., object]) -> bool:

@@ -178,6 +178,44 @@ def test_closure_convert() -> None:
     assert e.value.remedy == "call converted(*args, *arrays) with the arrays that closure_convert returned"
 
 
+CALLS_OF_PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "eager": lambda p: p(X),
+    "jit": lambda p: fx.jit(p)(X),
+    "jit of a call": lambda p: fx.jit(lambda q, x: q(x))(p, X),
+    "vmap": lambda p: fx.vmap(p)(np.stack([X, X])),
+    "lower": lambda p: fx.lower(p).compile()(X),
+    "interpret": lambda p: fx.interpret(p, X),
+    "jaxpr": lambda p: fx.grad(lambda x: fnp.sum(p(x)[0]))(X),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_OF_PROGRAMS)
+def test_arrays_that_are_closed_over_keep_their_types(call: str) -> None:
+    """XLA takes any buffer of as many bytes: integers would be read as floats."""
+    run = CALLS_OF_PROGRAMS[call]
+    _, pullback = fx.vjp(lambda x: fnp.sin(x) * X, X)
+    run(pullback)
+    run(fx.tree.map(np.asarray, pullback))
+    for change, error, found in (
+        (lambda r: np.asarray(r).astype("int32"), DTypeError, rf"i32\[{X.shape[0]},"),
+        (lambda r: fnp.asarray(r).reshape(-1), ShapeError, rf"f32\[{X.size}\]"),
+        (lambda r: fnp.stack([r, r]), ShapeError, r"f32\[2,"),
+    ):
+        with pytest.raises(error, match=rf"closed-over array 0 is {found}.*it was traced as f32\[") as e:
+            run(fx.tree.map(change, pullback))
+        assert (
+            e.value.remedy == "give the arrays that the program had, or others of their types; vmap takes stacked ones"
+        )
+
+
+def test_closure_convert_takes_arrays_of_the_same_types() -> None:
+    converted, (array,) = fx.closure_convert(lambda y: y * X, 2.0)
+    with pytest.raises(DTypeError, match=r"closed-over array 0 is i32"):
+        converted(3.0, array.astype("int32"))
+    with pytest.raises(ArgumentError, match="closed-over array 0: a str is not an array"):
+        converted(3.0, "x")
+
+
 def test_linear_transpose() -> None:
     assert [float(x) for x in fx.linear_transpose(lambda x, y: 3 * x + 2 * y, 1.0, 1.0)(2.0)] == [6, 4]
 

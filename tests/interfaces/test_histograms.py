@@ -73,7 +73,12 @@ def test_histograms_of_edge_cases() -> None:
 
 
 def test_histograms_of_points() -> None:
-    for kw in ({}, {"bins": (3, 4)}, {"bins": 5, "range": ((-1, 1), (0, 2)), "density": True}):
+    for kw in (
+        {},
+        {"bins": (3, 4)},
+        {"bins": np.array([3, 4])},
+        {"bins": 5, "range": ((-1, 1), (0, 2)), "density": True},
+    ):
         same("histogram2d", V, W, **kw, dtype=False)
     edges = np.array([-1.0, 0, 2])
     same("histogram2d", V, W, bins=edges, dtype=False)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import fxad as fx
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
@@ -291,6 +294,20 @@ def test_loop_invariants() -> None:
     found = loop_invariants(Steps(step(), 1, 2))
     assert [e.prim for e in found.eqns] == [EXP]
     assert found.values == {step().ins[0], step().eqns[0].outs[0]}
+
+
+def test_a_loop_without_a_bound_stays_in_a_loop_that_may_take_no_step() -> None:
+    """It may have no end for operands with which the program does not run it."""
+
+    def halved(w: Any) -> Any:
+        return fx.lax.while_loop(lambda v: v > 1, lambda v: v / 2, w)
+
+    def f(x: Any, w: Any, n: Any) -> Any:
+        return fx.lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * halved(w), s[1] + 1), (x, 0), max_steps=4)[0]
+
+    gradient = fx.grad(fx.trace(f, *[fx.Spec((), t) for t in ("float32", "float32", "int32")]))
+    assert fx.interpret(gradient, np.float32(3), np.float32("inf"), np.int32(0)) == 1
+    assert fx.interpret(gradient, np.float32(3), np.float32(12), np.int32(2)) == 0.75**2
 
 
 # ------------------------------------------------------------------------------------------------------ linear scans

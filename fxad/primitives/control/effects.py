@@ -134,3 +134,11 @@ def may_fail(prim: Primitive) -> bool:
     inner = {p for body in prim.bodies for p in all_prims(body)}
     carriers = [p for p in (prim, *inner) if isinstance(p, HigherOrder)]
     return prim_calls_host(prim) or any([p.layout.has_predicate for p in carriers])
+
+
+def may_not_end(prim: Primitive) -> bool:
+    """Return True if an operation is, or has in a body, a loop whose number of steps has no bound."""
+    if not isinstance(prim, HigherOrder):
+        return False
+    inner = {p for body in prim.bodies for p in all_prims(body)}
+    return any([p.layout.unbounded for p in (prim, *inner) if isinstance(p, HigherOrder)])
