@@ -129,21 +129,17 @@ MISTAKES: list[tuple[Callable[[], Any], str, str]] = [
         "x.at[index].set(value) gives a new array",
     ),
     # optimisers
-    (
-        lambda: optim.adamw(0.1).update(W, W, W),
-        "adamw: update takes an ndarray for the state, not a AdamState",
-        STATE,
-    ),
     *[
         (
             lambda o=o: o.update(o.init(W), W),
-            f"{name}: update takes an ndarray for the state, not a {name.title()}State",
+            f"{name}: update takes an ndarray for the state, not a {name.removesuffix('w').title()}State",
             STATE,
         )
         for name, o in (
             ("sgd", optim.sgd(0.1)),
             ("momentum", optim.momentum(0.1)),
             ("adam", optim.adam(0.1)),
+            ("adamw", optim.adamw(0.1)),
             ("lion", optim.lion(0.1)),
             ("lbfgs", optim.lbfgs(0.1)),
         )

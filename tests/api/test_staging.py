@@ -183,7 +183,7 @@ CALLS_OF_PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "jit": lambda p: fx.jit(p)(X),
     "jit of a call": lambda p: fx.jit(lambda q, x: q(x))(p, X),
     "vmap": lambda p: fx.vmap(p)(np.stack([X, X])),
-    "lower": lambda p: fx.lower(p).compile()(X),
+    "lower": lambda p: loose.lower(p).compile()(X),
     "interpret": lambda p: fx.interpret(p, X),
     "jaxpr": lambda p: fx.grad(lambda x: fnp.sum(p(x)[0]))(X),
 }
