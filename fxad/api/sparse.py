@@ -35,7 +35,7 @@ from fxad.tracing.program import Program, fit_leaves, function_name, leaves_of_c
 from fxad.tracing.static_args import Argnums, static_arguments
 from fxad.tracing.trace import trace_for_call
 from fxad.tracing.tracer import Tracer
-from fxad.transforms.sparse.decompression import Coloring, Decompression
+from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, Decompression
 from fxad.transforms.sparse.pattern import (
     Pattern,
     check_pattern,
@@ -363,7 +363,8 @@ def sparse_jacobian(
     differs.
 
     Results may be complex; for complex arguments, `holomorphic` says that `f` is a holomorphic function. A coloring of the
-    kind "star" or "acyclic" is for a matrix with symmetric values: it reads an entry from that of its row.
+    kind "star" or "acyclic" is for a matrix with symmetric values, whose entries it reads from either triangle: it has
+    the check unless the matrix is known to be symmetric, as that of `sparse_hessian` without custom rules.
 
     Law:    `to_dense` is `jacfwd`, its leaves as one matrix.
     Raises: ShapeError for a pattern of another shape, ArgumentError for a coloring of another pattern;
@@ -475,13 +476,14 @@ def _sparse_program(
     else:
         pattern = check_pattern(what, options.pattern, shape)
     colors = _colors(what, program, pattern, options, symmetric)
-    last = last_derivative(program.jaxpr, (program.in_tree, program.out_tree, tuple(chosen.leaves), options.check))
+    check = options.check or (colors.kind in SYMMETRIC and not symmetric)
+    last = last_derivative(program.jaxpr, (program.in_tree, program.out_tree, tuple(chosen.leaves), check))
     # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long.
     made: Any = None if program.bound else last.of(pattern, colors)
     if made is None:
         args, kwargs = program.args_info
         dtype = fnp.result_type(*[a.dtype for a in program.out_avals or program.in_avals])
-        made = trace_for_call(_derivative_by_products(chosen, pattern, colors, options.check, dtype), args, kwargs)
+        made = trace_for_call(_derivative_by_products(chosen, pattern, colors, check, dtype), args, kwargs)
         if not program.bound:
             last.set(pattern, colors, made)
     origin(made.jaxpr).set(program.jaxpr, pattern)

@@ -246,6 +246,23 @@ def test_arguments_that_are_no_arrays() -> None:
     assert fx.sparse_jacobian(lambda x, mode: x[::-1] if mode == "reversed" else x)(x, mode="reversed").nnz == 6
 
 
+def test_a_coloring_for_symmetric_values_is_checked() -> None:
+    """Of a matrix whose pattern alone is symmetric, it would read entries of the other triangle."""
+    x = fnp.asarray(X)
+
+    def arrow(x: Any) -> Any:
+        return fnp.concatenate([(x[0] + 3 * fnp.sum(x[1:]))[None], 2 * x[0] + x[1:]])
+
+    def cubic(x: Any) -> Any:
+        return x[0] ** 2 * fnp.sum(x[1:]) + fnp.sum(x**3)
+
+    for kind in ("star", "acyclic"):
+        coloring = fx.sparsity(arrow, at=(x,)).color(kind)
+        assert np.isnan(fx.sparse_jacobian(arrow, coloring=coloring)(x).data).all()
+        symmetric = fx.sparse_jacobian(fx.grad(cubic), coloring=coloring)(x)
+        np.testing.assert_allclose(symmetric.to_dense(), fx.hessian(cubic)(x), rtol=1e-5)
+
+
 def test_a_wrong_pattern_is_found_at_run_time() -> None:
     x = fnp.asarray(X)
     wrong = fx.Pattern.from_scipy(np.eye(6))
