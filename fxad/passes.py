@@ -19,19 +19,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from math import inf
-from typing import Final, final
+from typing import Final, SupportsIndex, final
 
 from fxad import transforms
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
 from fxad.core.passes import Pass, Passes
-from fxad.errors import ParameterError, shown
+from fxad.errors import ArgumentError, AxisError, ParameterError, shown
 from fxad.ir import Aval, Jaxpr, distinct_jaxprs
 from fxad.primitives.control.remat import body_of_call_or_remat
 from fxad.primitives.control.shard_map import runs_on_devices
 from fxad.primitives.custom import has_reversible
 from fxad.support.constants import GROUP_MICROSECONDS, SAVED_MS, STRETCH_OPERATIONS, WASTE
-from fxad.support.tables import Shown, Table
+from fxad.support.tables import Shown, Table, as_row_number
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.costs import weight_of_nested
 from fxad.transforms.outlining.merge_bodies import merge_bodies
@@ -240,17 +240,31 @@ class Stages(Shown):
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)
 
-    def __getitem__(self, k: int | str) -> Stage:
-        """Return the stage at an index, or that of the pass with a name. Raises: ParameterError for an unknown name."""
-        if isinstance(k, int):
-            return self.stages[k]
-        stage = next((s for s in reversed(self.stages) if s.name == k), None)
-        if stage is None:
-            raise ParameterError(
-                f"stages: the program goes through no pass {k!r}",
-                remedy=f"its stages are {', '.join([s.name for s in self.stages])}",
+    def __getitem__(self, k: SupportsIndex | str) -> Stage:
+        """Return the stage at an index, or that of the pass with a name; the last one, if the pass ran twice.
+
+        Raises: ArgumentError for what is neither a number nor a name, AxisError for a number without a stage, and
+                ParameterError for an unknown name.
+        """
+        stages, names = self.stages, ", ".join([s.name for s in self.stages])
+        if isinstance(k, str):
+            stage = next((s for s in reversed(stages) if s.name == k), None)
+            if stage is None:
+                raise ParameterError(
+                    f"stages: the program goes through no pass {k!r}", remedy=f"its stages are {names}"
+                )
+            return stage
+        if (number := as_row_number(k)) is None:
+            raise ArgumentError(
+                f"stages: {shown(k)} is neither the number of a stage nor its name",
+                remedy=f"pass one integer or one name; list(stages) has all of them: {names}",
             )
-        return stage
+        if not -len(stages) <= number < len(stages):
+            raise AxisError(
+                f"stages: stage {number} does not exist: there are {len(stages)}",
+                remedy=f"they are numbered from 0: {names}",
+            )
+        return stages[number]
 
     def table(self, *, times: bool = True) -> str:
         """Return the stages as text; `times` adds the milliseconds of each pass."""

@@ -58,7 +58,8 @@ def vmap_named(
 
     `vmap` is memoised by its arguments, so this function leaves out those that do not change the result. The name is
     kept only if there is a collective over it, or, with `devices`, a `ppermute` or a map inside with an axis of this
-    name. `spmd` is kept only if an equation runs on devices; `devices` is then left out.
+    name. `spmd` is kept only if an equation runs on devices. No branch below passes both `spmd` and `devices`: a caller
+    gives one of them, `fx.vmap` the axes of a mesh and `fx.shard_map` devices, so nothing is lost.
 
     Law:    the result does not contain the name; with `devices`, an `axis_index` over it may stay.
     Raises: AxisNameError for another size, and for bodies with collectives over the axis that run for some indices

@@ -13,7 +13,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import passes, transforms
 from fxad.core.interpreter import run
-from fxad.errors import ArgumentError, ParameterError
+from fxad.errors import ArgumentError, AxisError, ParameterError
 from fxad.ir import Jaxpr
 from fxad.primitives.control.call import Call
 from fxad.primitives.custom import CallWithRules
@@ -129,6 +129,23 @@ def test_an_unknown_stage_is_refused() -> None:
         stages["outline"]
     assert e.value.message == "stages: the program goes through no pass 'outline'"
     assert e.value.remedy == "its stages are program, cse"
+
+
+def test_stages_have_numbers() -> None:
+    stages = fx.lower(fx.trace(twice, ROWS), passes=(CSE,)).stages
+    assert stages[np.int64(1)] is stages[1] is stages[-1] is stages["cse"]
+    assert stages[np.int8(-2)] is stages[0] is stages["program"]
+    for k in (2, -3, np.int64(7)):
+        with pytest.raises(AxisError) as e:
+            stages[k]
+        assert e.value.message == f"stages: stage {k} does not exist: there are 2"
+        assert e.value.remedy == "they are numbered from 0: program, cse"
+    wrong: Any
+    for wrong, text in ((slice(0, 1), "slice(0, 1, None)"), (True, "True"), (1.0, "1.0"), (None, "None")):
+        with pytest.raises(ArgumentError) as refused:
+            stages[wrong]
+        assert refused.value.message == f"stages: {text} is neither the number of a stage nor its name"
+        assert refused.value.remedy == "pass one integer or one name; list(stages) has all of them: program, cse"
 
 
 # ---------------------------------------------------------------------------------------------- pipelines of the user's
