@@ -131,7 +131,8 @@ def _backward_negated_broadcast(
                         s = reduce_sum n        n = neg s
 
     XLA computes the sum of a product of matrices as one product, but not if there is a negation between them: the
-    gradient of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082).
+    gradient of a Gaussian mixture takes 1.6 times as long with the negation first (docs/adr/0082). Only the sign of a
+    zero can differ: for c = (1, -1), the sum of (-1, 1) is 0.0, and the negated sum of (1, -1) is -0.0.
     """
     (a,), (result,) = eqn.ins, eqn.outs
     ct_env[result] = ctx.eqns[-1].ins[0]
@@ -210,8 +211,8 @@ def _with_earlier_cotangents(
 
 
 def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primitive | None:
-    """Return the `remat` with these operands as further results, before its own. None for other primitives: the order
-    of additions in a cotangent does not matter there."""
+    """Return the `remat` with these operands as further results, before its own; None for other primitives. Only the
+    gradient of a `remat` has to be that of the program without it, bit for bit."""
     layout = prim.layout
     if not layout.remat:
         return None
@@ -253,14 +254,25 @@ def split_linear(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     """Return the same program, in which every equation that depends on the marked operands is linear in them, if the
     program is: an equation that computes linear values and others is split, also in bodies. Values that are zero become
     literals in equations that are only linear if an operand is zero. Return the program itself if all its equations are
-    linear."""
+    linear.
+
+    Only a literal counts as a linear zero (`linear_with_zeros`), and the halves of `partial_eval` may hide one:
+
+        the program            v = call[(x_dot, u) -> let z = 0.0 * u in concatenate(x_dot, z)] x_dot u
+        its known half         z = 0.0 * u
+        its unknown half       v = concatenate(x_dot, z)
+
+    No `concatenate` is linear in x_dot alone, and to the unknown half z is an operand like any other. That z is zero
+    shows in the equations of the known half, once they are in the new program. So the unknown half gets a literal zero
+    for z, where an equation is not linear without it, and the result is v = concatenate(x_dot, 0.0).
+    """
     if is_linear(jaxpr, linear):
         return jaxpr
     halves = partial_eval(jaxpr, tuple([not lin for lin in linear]))
     b = Builder.like(jaxpr)
     linear_ins, known_ins = split_by_flags(jaxpr.ins, linear)
     values = b.inline(halves.known, known_ins)
-    zeros = zero_values(b.eqns, ())
+    zeros = zero_values(b.eqns, ())  # of the known half
     linear_values: set[Atom] = set(linear_ins)
 
     def rule(b: Builder, eqn: Eqn, ins: tuple[Atom, ...]) -> Sequence[Atom]:

@@ -52,7 +52,7 @@ from fxad.primitives.elementwise.complex_parts import Conj, Imag, Real
 from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert
 from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.linalg.triangular import TriangularSolve
-from fxad.primitives.linearity import is_zero
+from fxad.primitives.linearity import is_linear_eqn, is_zero
 from fxad.primitives.shape import (
     BroadcastInDim,
     ReduceSum,
@@ -192,7 +192,11 @@ class _SummingEquation:
 
 @final
 class _Collapse:
-    """Decides which sums of one program move. `wants` are the forms in which each value is used."""
+    """Decides which sums of one program move. `wants` are the forms in which each value is used.
+
+    The equations are visited from the last to the first. So at an equation all uses of its results are known. Those of
+    its operands are not: equations between this one and the one that computes an operand may use it too.
+    """
 
     def __init__(self, jaxpr: Jaxpr, weights: Sequence[Atom] | None = ()) -> None:
         """`weights`: values that become operands, after the others; None: the program returns a predicate."""
@@ -236,7 +240,7 @@ class _Collapse:
         """Decide how an equation is computed, from the forms in which its results are needed, and note the forms in
         which it needs its operands."""
         wanted = [self.wants.get(v, set()) for v in eqn.outs]
-        if (summing := self._move_inside(eqn, wanted, decided=True)) is not None:
+        if (summing := self._move_inside(eqn, wanted)) is not None:
             self.summing[eqn.outs[0]] = summing
             for k, a in enumerate(eqn.ins):
                 self._want(a, summing.operands.get(k, _UNSUMMED))
@@ -285,11 +289,11 @@ class _Collapse:
         if x is None or not a.aval.inexact or self.wants.get(a):
             return None
         if isinstance(x.prim, HigherOrder):
-            # the other results may be needed as sums too: equations between this one and x are not visited yet
+            # the uses of the other results are not all known: equations between x and this one are not visited yet
             wanted, at = [self.wants.get(v, set()) for v in x.outs], x.outs.index(a)
             for axis in eqn.prim.axes:
                 wanted[at] = {_SumOverAxis(axis)}
-                moved = self._move_inside(x, wanted, decided=False)
+                moved = self._try_inside(x, wanted)
                 if moved is not None and at in moved.results:
                     return moved.results[at].axis
             return None
@@ -297,48 +301,47 @@ class _Collapse:
             return None
         return next((axis for axis in eqn.prim.axes if self._move(x, _SumOverAxis(axis)) is not None), None)
 
-    def _move_inside(self, eqn: Eqn, forms: Sequence[set[_Form]], decided: bool) -> _SummingEquation | None:
+    def _try_inside(self, eqn: Eqn, forms: Sequence[set[_Form]]) -> _SummingEquation | None:
+        """Return what `_move_inside` would, as a trial before all uses of the results are known: a result without a
+        form may still be used, in any form. So no body has to compute it."""
+        if not isinstance(eqn.prim, HigherOrder) or not _may_sum_inside(eqn.prim.layout):
+            return None
+        layout, bodies = eqn.prim.layout, _BodiesWithWeights.of(eqn.prim.layout)
+        sums = self._sums_inside(eqn, forms, bodies)
+        return _without_refuted(layout, sums, [q for q, form in enumerate(forms) if not form], bodies)
+
+    def _move_inside(self, eqn: Eqn, forms: Sequence[set[_Form]]) -> _SummingEquation | None:
         """Return an equation with bodies that compute sums of its results in place of these, where the results are
-        needed in such forms; None if no sum moves inside. `decided`: these are all uses. Else a result without a form
-        may still be used, in any form.
+        needed in such forms, which are all uses; None if no sum moves inside.
 
         A carry is summed if its result is, and each step needs its sum alone. Example: c -> A c + x summed over a batch
         axis is c -> A c + sum x. In c -> sin c + x, a step needs the whole c, so it is not summed.
 
-        With a carry as a sum in the step before, the bodies need its operand as the same sum. So `sums` is a fixpoint,
-        from above: it begins with all sums that are wanted, and those of carries that a step needs in another form are
-        removed until none is.
-
         Example: the loop (c, d), x -> (c + A d + x, A d), 2 c gives the carries c and d and the rows 2 c. The sums of c
-        and of the rows are needed, and d is not. At the sum of c, the uses of d and of the rows are not decided, and
-        the sum of c moves. At the loop, a trial without d shows that the steps need d as a sum alone. So d is one too.
+        and of the rows are needed, and d is not. At the sum of c, the uses of d and of the rows are not known, and
+        `_try_inside` says that the sum of c moves. At the loop, nothing reads d, and the bodies without d show that the
+        steps need d as a sum alone. So d is one too.
         """
-        prim = eqn.prim
-        if not isinstance(prim, HigherOrder) or not _may_sum_inside(prim.layout):
+        if not isinstance(eqn.prim, HigherOrder) or not _may_sum_inside(eqn.prim.layout):
             return None
-        layout = prim.layout
-        bodies = _BodiesWithWeights.of(layout)
-        sums = {
-            q: form
-            for q, role in enumerate(layout.result_roles)
-            if (form := self._sum_inside(eqn, forms[q], role, bodies)) is not None
-        }
+        layout, bodies = eqn.prim.layout, _BodiesWithWeights.of(eqn.prim.layout)
+        sums = self._sums_inside(eqn, forms, bodies)
         # a carry whose result nothing reads may be a sum or not: it is one if the steps read it for that sum alone
         unread = {q for q in layout.carries.values() if not forms[q]}
-        if sums and unread and decided:
+        if sums and unread:
             _, needed = _summing_equation(layout, sums, unread, bodies)
             for p, q in layout.carries.items():
                 if q in unread and isinstance(only := _only(needed.get(p, set())), _SumOverAxis):
                     sums[q] = only
-        undecided = () if decided else [q for q, form in enumerate(forms) if not form]
-        while sums:
-            summing, needed = _summing_equation(layout, sums, undecided, bodies)
-            refuted = [q for p, q in layout.carries.items() if q in sums and not needed.get(p, set()) <= {sums[q]}]
-            if not refuted:
-                return summing
-            for q in refuted:
-                del sums[q]
-        return None
+        return _without_refuted(layout, sums, (), bodies)
+
+    def _sums_inside(
+        self, eqn: Eqn, forms: Sequence[set[_Form]], bodies: _BodiesWithWeights
+    ) -> dict[int, _SumOverAxis]:
+        """Return the sums of results that the bodies of an equation may compute, by result."""
+        assert isinstance(eqn.prim, HigherOrder)
+        found = [self._sum_inside(eqn, forms[q], role, bodies) for q, role in enumerate(eqn.prim.layout.result_roles)]
+        return {q: form for q, form in enumerate(found) if form is not None}
 
     def _sum_inside(self, eqn: Eqn, wanted: set[_Form], role: Role, bodies: _BodiesWithWeights) -> _SumOverAxis | None:
         """Return the sum of a result of some role that the bodies of an equation may compute. A sum over the axis along
@@ -488,6 +491,26 @@ def _summing_equation(
     return replace(summing, operands=operands), needed
 
 
+def _without_refuted(
+    layout: Layout, sums: dict[int, _SumOverAxis], unused: Collection[int], bodies: _BodiesWithWeights
+) -> _SummingEquation | None:
+    """Return an equation with these results as sums, but for carries that a step needs in another form; None if no sum
+    is left.
+
+    With a carry as a sum in the step before, the bodies need its operand as the same sum. A carry that is no sum can
+    refute another one, of whose step it is a part. So this is a fixpoint, from above: it begins with all sums, and
+    those that are refuted are removed until none is.
+    """
+    while sums:
+        summing, needed = _summing_equation(layout, sums, unused, bodies)
+        refuted = [q for p, q in layout.carries.items() if q in sums and not needed.get(p, set()) <= {sums[q]}]
+        if not refuted:
+            return summing
+        for q in refuted:
+            del sums[q]
+    return None
+
+
 # -------------------------------------------------------------------------------------------- forward: the program
 
 
@@ -625,8 +648,7 @@ def _summed_operands(eqn: Eqn, prim: Linear, axes: Sequence[int | None], fixed: 
             varying = [k == varying.index(True) for k in range(len(varying))]
     with_axis = tuple([v or at is not None for v, at in zip(varying, axes, strict=True)])
     for summed in (tuple(varying), with_axis):
-        with_zeros = tuple([c or is_zero(a) for c, a in zip(summed, eqn.ins, strict=True)])
-        if prim.linear_in(summed) or prim.linear_in(with_zeros):
+        if is_linear_eqn(eqn, summed):
             return summed
     return None
 

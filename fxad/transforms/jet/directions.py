@@ -59,7 +59,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB
 from fxad.primitives.elementwise.logic import EQ
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.linalg.solve import Solve
-from fxad.primitives.linearity import is_zero
+from fxad.primitives.linearity import is_linear_eqn
 from fxad.primitives.shape import Iota, ReduceSum, Reshape, Transpose, emit_broadcast, emit_reshape
 from fxad.transforms.jet.along import Along, along, is_constant, slice_of, weights_along, without
 from fxad.transforms.vmap import over_stack
@@ -179,9 +179,7 @@ class _DirectionSplitter:
         equation treats all slices along a alike. Else the index gets an axis of its own first. For example, the summand
         (0, 1) of x becomes the summand (None, 1) of the slice `x[1:]`."""
         varies = tuple([x is not None for x in operands])
-        joint = tuple([v or is_zero(a) for v, a in zip(varies, eqn.ins, strict=True)])
-        assert isinstance(eqn.prim, Linear)
-        if not eqn.prim.linear_in(varies) and not eqn.prim.linear_in(joint):
+        if not is_linear_eqn(eqn, varies):
             return None
         axis, to = self.along_directions(eqn, operands)
         if to is None:
@@ -406,6 +404,11 @@ class _DirectionSplitter:
             the result            L0 L1
 
         So D0 is axis 0 of the result, D1 has an axis of its own, and the summand (0, None) of z is `iba,ia->aib`.
+
+        If the product sums over the directions (`summed`), both factors have them, and the result has none: no index is
+        left, and it is an array. A dense factor becomes one summand whose directions have an axis of their own. For
+        z[i, a] = sum_d C[i, d] x[d, a], with C: f32[2, 3] and the summand delta(d, a) S[a] of x: f32[3, 3], it is C
+        transposed, C^T[d, i]. R1 is D0, so d has the name of a, and z is `ai,a->ia`: z[i, a] = C[i, a] S[a].
         """
         pairs = [
             *zip(prim.lhs_batch, prim.rhs_batch, strict=True),
@@ -416,10 +419,12 @@ class _DirectionSplitter:
             any([x is not None and x.axis == a for x, a in zip(operands, pair, strict=True)]) for pair in pairs
         ]
         summed = ends_at_direction.index(True) if any(ends_at_direction) else None  # the pair that sums over directions
+        if summed is not None and summed < n_batch:
+            return None  # the pair sums over nothing: the directions are a batch, with a product for each
         if summed is None:
             factors = self._factors(eqn, operands)
         else:
-            factors = None if summed < n_batch else self._factors_summed_over(eqn, operands, pairs[summed])
+            factors = self._factors_summed_over(eqn, operands, pairs[summed])
         if factors is None:
             return None
         labels = [[(side, a) for a in range(x.aval.ndim)] for side, x in enumerate(eqn.ins)]

@@ -1,4 +1,4 @@
-"""Taylor series of programs, of any order, from the `jvp` rules alone.
+"""Taylor series of programs, of any order, from the `jvp` rules.
 
 For x(t) = x_0 + x_1 t + x_2 t^2 + ... and y(t) = f(x(t)), the tangent rule of f gives y'(t) from x(t), y(t) and x'(t).
 The rule is a program of primitives, so it is evaluated in series too: coefficient k + 1 of y is coefficient k of the
@@ -216,7 +216,7 @@ class _SeriesBuilder(Emitter):
 
     def leaf(self, aval: Aval, coefficients: Sequence[Atom | None]) -> SeriesValue:
         """Return the value with given coefficients."""
-        node = _SeriesNode(lambda _, k: (coefficients[k],), None)
+        node = _SeriesNode(lambda _, k: (coefficients[k],), None)  # not called: all orders are known
         node.at = {k: (c,) for k, c in enumerate(coefficients)}
         value = SeriesValue(node, 0, aval)
         node.outs = (value,)

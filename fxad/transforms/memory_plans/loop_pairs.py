@@ -351,7 +351,8 @@ class _LoopPair:
 
         def run_steps_left(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
             first_rows, rows = segments.rows_left(b, first_xs), segments.rows_left(b, xs)
-            # the carry of the first loop before these steps is read only if they are in segments, which store it
+            # `first_carry` is not the carry before these steps, but it is never read: without segments the stacks are
+            # read, and with them the carries that are stored
             again = (*first_consts, *first_carry, *first_rows)
             outs = self.backward(b, again, stacks, (*consts, *carry, *rows), segments.left, sizes[1:])
             return outs[:n_carry], outs[n_carry:]

@@ -171,6 +171,18 @@ class _Rematerialization:
     available    values from before the turn that need not be computed again: at first those that are stored; an
                  interval adds those that it returns.
     again        the segments in whose intervals each equation before the turn runs again.
+
+    In the example of `SegmentSchedule.saves`, let equation k before the turn compute v_k from v_(k-1), and let the
+    equations after it read v_7, v_6, ..., v_0, one each. Then
+
+        segment_of   v_0: 0, v_1 and v_2: 1, v_3 and v_4: 2, v_5 to v_7: 3, as the segment 1 reads v_1, and so on
+        between      v_1, v_3 and v_5: one value for each of the three inner cuts
+        crossing     all of them
+        fixed        none; v_7 would be, if it was a result of the program
+        starts       7, 5, 3, 0: the segment 0 has v_0 alone, which the last equation reads
+        returned     {1} for the segment 1: its block returns v_1
+        available    v_3 and v_5 are stored by `saves`, v_6 and v_7 as the segment 3 is not computed again; later v_1
+        again        segment 2: v_4 from v_3; segment 1: v_0, v_1 and v_2; segment 0: v_0
     """
 
     def __init__(self, halves: _SplitAtTurn, schedule: SegmentSchedule) -> None:
