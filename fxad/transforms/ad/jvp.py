@@ -17,7 +17,6 @@ from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError
 from fxad.ir import (
     Atom,
-    Dims,
     Eqn,
     Flags,
     HigherOrder,
@@ -35,7 +34,7 @@ from fxad.ir import (
 from fxad.primitives.custom import for_used_results
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.transforms.locate import check_counts, locate
-from fxad.transforms.vmap import over_stack
+from fxad.transforms.vmap import BatchBuilder
 
 
 class JvpBuilder(Builder):
@@ -62,9 +61,7 @@ class JvpBuilder(Builder):
     def recur_fused(self, body: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
         return jvp(body, nonzero)
 
-    @staticmethod  # so that results can be memoised by it
-    def batched(body: Jaxpr, size: int, in_dims: Dims, out_dims: Dims, axis: str | None = None) -> Jaxpr:
-        return over_stack(body, size, in_dims, out_dims, axis)
+    batched = staticmethod(BatchBuilder.batched)
 
 
 class ForwardBuilder(JvpBuilder):

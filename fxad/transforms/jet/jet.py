@@ -238,7 +238,8 @@ class _SeriesBuilder(Emitter):
         found = node.at.get(k)
         if found is None:
             source, self.builder.source = self.builder.source, node.source
-            # coefficient k may need a lower one of the same node, after which it is still being computed
+            # Coefficient k may need a lower one of the same node, after which it is still being computed. A user's rule
+            # may ask for coefficient 0 again, which `_by_tangent` then gives without the rule.
             outer, node.being_computed = node.being_computed, True
             found = node.compute(node, k)
             node.being_computed = outer
@@ -251,15 +252,24 @@ class _SeriesBuilder(Emitter):
         """Return the highest order K such that coefficients 0 to K of all operands are known or can be computed now.
         `by_node` has the orders that were found already.
 
-        Of a node that is being computed, only what is known is in reach, so no coefficient waits for itself. Example:
-        the tangent rule of y = f(x) is y' = z x', where a loop over y computes z. The requests of coefficients are
+        While coefficient k of a node is computed, only lower ones of this node are needed, so no coefficient waits for
+        itself. An equation that computes one coefficient at a time asks for nothing else. A loop is emitted for several
+        orders at once, so it could ask for more: of a node that is being computed, only what is known is in reach.
 
-            y_0                    the function itself
-            y_1 -> y'_0 -> z_0     y_0 is known, y is being computed: the loop is emitted for order 0
-            y_2 -> y'_1 -> z_1     y_0 and y_1 are known: it is emitted for order 1
+        Example: the tangent rule of y = f(x) gives d = z x', so y_k is d_(k-1) / k. A loop over y computes z. Then y is
+        being computed, and
 
-        If z is g(y) and the loop is in the tangent rule of g, it reads y' too, which has lead 1. At y_2, where y_1 is
-        known, it is emitted for order 0.
+            requests               known of y     the loop is emitted for
+            y_1 -> d_0 -> z_0      y_0            order 0
+            y_2 -> d_1 -> z_1      y_0, y_1       order 1
+
+        Example: z is g(y) in place of a loop, with a tangent rule that gives e = w, where a loop over y and y' computes
+        w. The derivative y' has lead 1, so its order in reach is one less than that of y:
+
+            requests                              known of y        the loop is emitted for
+            y_1 -> d_0 -> z_0                     y_0               nothing: z_0 is g itself
+            y_2 -> d_1 -> z_1 -> e_0 = w_0        y_0, y_1          order 0
+            y_3 -> d_2 -> z_2 -> e_1 = w_1        y_0, y_1, y_2     order 1
         """
         in_reach = self.order
         for a in operands:
@@ -589,7 +599,8 @@ class _SeriesBuilder(Emitter):
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: _SeriesNode, k: int) -> OneOrder:
-            # k is in reach: it is what the coefficient that is being computed needs
+            # What is asked for can be computed, because only what is needed is (see `_order_in_reach`): so k is in
+            # reach, even if not all of it is known yet. What is above k is in reach only if that method says so.
             order = self.order if operands_known else max(k, self._order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])

@@ -497,7 +497,26 @@ def compose_boxes(x: Box, y: Box) -> list[Box] | None:
 
 
 def _solve(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
-    """Return the solutions of a + sum s p = d + sum t q, as offsets and dims of the two other ends."""
+    """Return the solutions of a + sum s p = d + sum t q, as offsets and dims of the two other ends.
+
+    Numbers with several indices are written as high * radix + low, where the radix is the greatest stride. As long as
+    0 <= low < radix, numbers are equal if and only if both digits are. Strides that the radix divides belong to the
+    high digit, smaller ones to the low digit, so the digits have different indices: the equation becomes one for the
+    high digits and one for the low digits, and each pair of their solutions is a solution. `_split` cuts a side into
+    parts in which the low digit stays in its bounds, and each pair of parts is solved alone.
+
+    Example: the slice m = 3 + p of 12 elements, for p < 10, of a transposed matrix, where m = 4 h + l is element
+    h + 10 l, for h < 3 and l < 4. To the radix 4, the slice has three parts (see `_split`), the matrix one, (h, l):
+
+        digits of the slice     solutions                          boxes (p, h + 10 l)
+        (0, 3)                  h = 0, l = 3; p = 0                Box(0, 30, ())
+        (1 + i, j)              h = 1 + i, l = j; p = 1 + 4 i + j  Box(1, 1, ((2, 4, 1), (4, 1, 10)))
+        (3, 0)                  none: h < 3
+
+    >>> from fxad.transforms.sparse.relation import Box, compose_boxes
+    >>> compose_boxes(Box(0, 3, ((10, 1, 1),)), Box(0, 0, ((3, 4, 1), (4, 1, 10))))
+    [Box(out0=0, in0=30, dims=()), Box(out0=1, in0=1, dims=((2, 4, 1), (4, 1, 10)))]
+    """
     if not left and not right:
         return [(0, 0, ())] if a == d else []
     lo = max(a, d)
@@ -527,7 +546,8 @@ def _solve(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
 
 
 def _solve_level(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
-    """Solve for one digit."""
+    """Solve for the high digit, whose strides are all 1, as the radix is the greatest stride: there is no other
+    radix."""
     if len(left) <= 1 and len(right) <= 1:
         return _solve_two(a, left, d, right)
     return _enumerate(a, left, d, right)
