@@ -138,6 +138,13 @@ class _Bucket(list[weakref.ref["Jaxpr"]]):
         return None
 
 
+def _take_name_and_lines(eager: Jaxpr, name: str, eqns: tuple[Eqn, ...]) -> None:
+    """Give the program of an eager operation, which has no lines, the name and the lines of an equal program, which may
+    be those of a function. Neither is part of the value: `eqns` are equal to those that they replace."""
+    _set(eager, "name", name)
+    _set(eager, "eqns", eqns)
+
+
 _jaxprs: Final[WeakTable[int, _Bucket]] = WeakTable()
 
 
@@ -176,9 +183,8 @@ class Jaxpr:
         bucket = _jaxprs.get(h)
         interned = None if bucket is None else bucket.find(ins, eqns, outs)
         if interned is not None:
-            if interned.name == EAGER_NAME:  # it has no lines; `name` and `eqns` may be those of a function
-                _set(interned, "name", name)
-                _set(interned, "eqns", eqns)
+            if interned.name == EAGER_NAME:
+                _take_name_and_lines(interned, name, eqns)
             return interned
         if bucket is None:
             bucket = _jaxprs.put(h, _Bucket())

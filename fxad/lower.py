@@ -35,7 +35,6 @@ from fxad.core.layout import Times, Unknown, UpTo
 from fxad.core.memo import by_value
 from fxad.errors import ParameterError, name_equation
 from fxad.ir import (
-    BOOL_SCALAR,
     INT32_SCALAR,
     Aval,
     Eqn,
@@ -77,6 +76,7 @@ from fxad.primitives.meshes import (
     with_replica_axis,
     without_replica_axis,
 )
+from fxad.primitives.stablehlo import lower_compare
 
 # Appends the operations of a block to the function that is being written.
 _WriteBlock: TypeAlias = Callable[[], None]
@@ -286,13 +286,13 @@ class _Module:
     """The shared state of the functions of one module: names of sub-programs, types, locations."""
 
     __slots__ = (
-        "apart", "channels", "devices", "host", "locations", "meshes", "platform", "queue", "stored", "symbols",
+        "channels", "devices", "host", "locations", "meshes", "overlapping", "platform", "queue", "stored", "symbols",
         "types",
     )  # fmt: skip
 
-    def __init__(self, devices: int, platform: str, apart: frozenset[Update]) -> None:
+    def __init__(self, devices: int, platform: str, overlapping: frozenset[Update]) -> None:
         self.platform = platform
-        self.apart = apart  # the updates that are computed apart from what they are written to
+        self.overlapping = overlapping  # updates of an array from itself: what is written is computed in a branch
         self.stored: frozenset[StoredValue] = frozenset()  # the values that are written as calls which XLA keeps
         self.host: list[tuple[CallsHost, str]] = []
         self.channels = 0
@@ -426,7 +426,7 @@ class _Function(_Operations):
         """Write the operations of a body over `args`, ended by `terminator`."""
         env: dict[Var, HloValue] = dict(zip(jaxpr.ins, args, strict=True))
         alias, name, constant = self.module.locations.alias, self.name, self.constant
-        apart, stored = self.module.apart, self.module.stored
+        overlapping, stored = self.module.overlapping, self.module.stored
         eqn: Eqn | None = None
         try:
             for eqn in jaxpr.eqns:
@@ -436,14 +436,15 @@ class _Function(_Operations):
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
                     env[outs[0]] = self._stored_call(eqn, operands)
                 elif len(ins) == 2 and len(outs) == 1:  # most equations; this fast path halves the cost of the loop
-                    # none is in `apart`: an update has start indices too, or its array has no axes and no other place
+                    # none is in `overlapping`: a `dynamic_update_slice` of two operands has no start index, so its
+                    # array is a scalar, which is overwritten whole
                     (x, y), (out,) = ins, outs
                     a = env[x] if type(x) is Var else constant(x)
                     b = env[y] if type(y) is Var else constant(y)
                     (env[out],) = prim.lower(self, (a, b), (x.aval, y.aval), (out.aval,))
                 else:
                     operands = [env[x] if type(x) is Var else constant(x) for x in ins]
-                    if apart and outs and (jaxpr, outs[0]) in apart:  # operand 1 is what is written
+                    if overlapping and outs and (jaxpr, outs[0]) in overlapping:  # operand 1 is what is written
                         (operands[1],) = self.opaque_call(_identity(ins[1].aval), operands[1:2])
                     results = prim.lower(self, operands, [x.aval for x in ins], [v.aval for v in outs])
                     env.update(zip(outs, results, strict=True))
@@ -466,7 +467,7 @@ class _Function(_Operations):
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
         kind = Kind.NONE
         if name in FOLDS and outs[0].inexact:  # a known fault
-            operands, kind = self._apart(name, operands, outs[0])
+            operands, kind = self._behind_barriers(name, operands, outs[0])
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
             n = self.n_names
@@ -496,7 +497,7 @@ class _Function(_Operations):
             return (REPAIRS[name](self, operands[0], outs[0], lambda: self.append(head, types, outs)[0]),)
         return self.append(head, types, outs)
 
-    def _apart(self, name: str, operands: Sequence[HloValue], aval: Aval) -> tuple[list[HloValue], Kind]:
+    def _behind_barriers(self, name: str, operands: Sequence[HloValue], aval: Aval) -> tuple[list[HloValue], Kind]:
         """Return the operands of an operation, behind a barrier those that XLA would fold into it; and the kind of its
         result. All are of the type `aval`."""
         kinds = [self.kinds.get(value[0], Kind.NONE) for value in operands]
@@ -506,13 +507,13 @@ class _Function(_Operations):
             if beside_constant or not fold.beside_constant:
                 after |= fold.after
                 makes |= fold.makes
-        apart = [
+        separated = [
             self.append(f'"stablehlo.optimization_barrier"({value[0]})', value[1], (aval,))[0]
             if kind & after
             else value
             for value, kind in zip(operands, kinds, strict=True)
         ]
-        return apart, makes
+        return separated, makes
 
     def _region(self, region: Jaxpr | Region | str | _WriteBlock, outs: Sequence[Aval]) -> None:
         """Write a region: a body, a body with captured values, or an operation on two scalars, given by its name."""
@@ -656,6 +657,5 @@ def _true(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
     (value,) = hlo.op(convert, (value,), (bits,))
     (count,) = hlo.op("stablehlo.popcnt", (value,), (bits,))
     most = hlo.constant(Lit.of(8 * scalar.dtype.itemsize, bits))
-    at_most = {"comparison_direction": "#stablehlo<comparison_direction LE>"}
-    (true,) = hlo.op("stablehlo.compare", (count, most), (BOOL_SCALAR,), at_most)
+    (true,) = lower_compare(hlo, "LE", (count, most), bits)
     return true

@@ -1,7 +1,8 @@
 """The parts of equations: types, variables, literals, and the sum types of tangents and cotangents.
 
 `Aval`, `Var` and `Lit` are hash-consed when they are made: two of them are equal exactly when they are one object, so
-the hot paths compare by identity and hash in C, and `pickle` and `copy` give back the same object. The tables are weak
+the hot paths compare by identity and hash in C, and `pickle` and `copy` give back the same object. The tables of types
+and literals are weak. A type holds its variables, and they hold it: the garbage collector frees all of them together
 (docs/adr/0002). Users and rules import these names from `fxad.ir`.
 """
 

@@ -126,6 +126,9 @@ def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
     - if w is the literal 2.0, the body computes `h + 2.0*x`, and the operand goes.
 
     The new equation has the operands h and xs, and the results h and hs.
+
+    If the body begins with `h + w*k*x`, it reads k. As each step returns k unchanged and its result is not used, k moves
+    from the carries to the constants: the body becomes `(w, k, h, x) -> (h + w*k*x, h)`, without a result for k.
     """
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
@@ -218,7 +221,11 @@ def _carry_group(layout: Layout) -> int:
 def _kept_operands(
     eqn: Eqn, layout: Layout, keep: Sequence[bool], invariant: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
 ) -> tuple[list[list[int]], dict[int, Lit]]:
-    """Return the operands that remain, by groups, and those that become literals in the bodies."""
+    """Return the operands that remain, by groups, and those that become literals in the bodies.
+
+    `invariant` carries that a body reads change their group. They are not in `keep`, so the group of carries drops them,
+    and the bodies still read them: their operands are in `read`, by the same numbers as before, and join the constants.
+    """
     groups: list[list[int]] = []
     literals: dict[int, Lit] = {}
     for g, group in enumerate(layout.operands):

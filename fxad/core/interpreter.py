@@ -176,8 +176,13 @@ def _run_steps(
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     results = [np.zeros(a.shape, a.dtype) for a in outs]
     predicate = True
-    for step in steps(layout, _count(layout, args)):
+    runs = layout.bodies[layout.running[-1]].runs
+    most = runs.most if isinstance(runs, Unknown) else None
+    # as in `impl` and as compiled, the body of a predicate runs after the last possible step too: it may have checks
+    for step in itertools.chain(steps(layout, _count(layout, args)), (most,) if most else ()):
         for k in layout.running:
+            if step == most and k == layout.running[-1]:  # no further step
+                break
             indices = layout.result_indices(k)
             values = run_body(k, step, [_slice_of_step(state[p], roles[p], step) for p in layout.operand_indices(k)])
             if values is None:

@@ -285,7 +285,8 @@ class Layout:
         return dict(zip(self.operands_of(at), self.results_of(to), strict=True))
 
     def group_of(self, body: int, role: type[Role]) -> int | None:
-        """Return the first group of operands that a body takes, that has the role and that is not fixed."""
+        """Return the first group of operands that a body takes, that has the role and that is not fixed: callers add
+        members to it."""
         groups = self.bodies[body].operands
         return next((g for g in groups if isinstance(self.operands[g].role, role) and not self.operands[g].fixed), None)
 

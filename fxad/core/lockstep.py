@@ -27,7 +27,17 @@ class _Exchanges:
         self.changed = threading.Condition()
         self.open: dict[object, dict[int, object]] = {}  # the values of each open exchange, by index
         self.taken: dict[object, int] = {}  # how many threads have read the values of an exchange
-        self.running = 0  # threads that do not wait for an inner map or for an exchange
+        # The number of threads that can go on: they have not ended, and wait neither for an inner map (in `join`) nor
+        # for an exchange that is not complete. If it is 0 and an exchange is open, nobody can complete it: they fail.
+        #
+        #     a map of 2 starts                          2
+        #     index 0 calls an inner map of 3            4      3 more, and index 0 waits for them: `run_mapped`
+        #     two threads of the inner map end           2      `run_one`
+        #     the last one ends                          2      index 0 goes on in its place
+        #     index 0 comes to an exchange               1      `exchange`
+        #     index 1 comes to it, and it is complete    2      0, and all that waited go on
+        #     both end                                   0      no exchange is open
+        self.running = 0
         self.failed = False
 
     def exchange(self, key: object, at: int, size: int, value: object) -> list[object]:
@@ -118,9 +128,6 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
     results: dict[tuple[int, ...], T] = {}
     errors: list[BaseException] = []
     left = len(indices)
-    # `exchanges.running` is the number of threads that neither wait for an exchange nor have ended. A thread that calls
-    # an inner map waits for it in `join`, so its place goes to one of the threads of the map, and comes back with the
-    # last of them. If nobody runs and some exchange is open, nobody can complete it.
 
     def run_one(index: tuple[int, ...]) -> None:
         nonlocal left

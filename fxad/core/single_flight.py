@@ -8,6 +8,13 @@ reference to it is on the interpreter's stack, which drops it, in C, when the ca
     running[key] = reference        `fn` enters the reference; while it is alive, other threads wait for `ended`
     return, or an exception         the object dies, and the cleanup of the reference removes the entry and wakes one
 
+Who refers to whom:
+
+    the stack -> the object -> `fn`, and until the call begins a list -> the reference
+    running[key] -> the reference -> its cleanup -> running, key, the lock `ended`
+    the reference -> the object     weakly, and neither `fn` nor the cleanup refers to it: only the stack keeps it alive
+    a reference not entered         dies with the frame of `fn`, before the object: its cleanup is not called, rightly
+
 No thread calls the reference, which would return the object: it would then outlive its run for a moment, and its thread
 would take its next call for one inside of it. `remove_dead` removes the entry of a dead object without that.
 """

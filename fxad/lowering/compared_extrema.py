@@ -43,7 +43,7 @@ def with_extrema_compared_apart(jaxpr: Jaxpr) -> Jaxpr:
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
         prim = eqn.prim
         if chain := chains.get(eqn.outs[0]) if eqn.outs else None:
-            body = _apart(eqn, chain)
+            body = _comparing_extremum(eqn, chain)
             extremum, *compared = b(Remat(body, opaque=True), *ins)
             masks.update(zip([c[-1].outs[0] for c in chain], compared, strict=True))
             return (extremum,)
@@ -94,7 +94,7 @@ def _from_extremum(producers: dict[Var, Eqn], elements: Atom, value: Atom) -> li
     return []
 
 
-def _apart(extremum: Eqn, chains: Sequence[Sequence[Eqn]]) -> Jaxpr:
+def _comparing_extremum(extremum: Eqn, chains: Sequence[Sequence[Eqn]]) -> Jaxpr:
     """Return the program of the operands of an extremum that computes it, and each comparison with it."""
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(extremum.ins, b.inputs([a.aval for a in extremum.ins]), strict=True))

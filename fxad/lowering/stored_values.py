@@ -93,7 +93,12 @@ class _Readers:
         return frozenset((self._kernels,))
 
     def in_memory(self, jaxpr: Jaxpr, atoms: Sequence[Atom]) -> list[frozenset[_Kernel]]:
-        """Return the kernels that write values to memory: one for each, whatever reads it there."""
+        """Return the kernels that write values to memory: one for each, whatever reads it there.
+
+        The value of a body has one number for all calls of the body, though each call runs a kernel of its own. So an
+        argument that two calls take counts one kernel, not two, and may not be stored: that costs time, as without this
+        module. Values inside of the body are counted at each call (`follow`), and stored in all calls or in none.
+        """
         return [
             self._in_memory.get((jaxpr, a)) or self._in_memory.setdefault((jaxpr, a), self.new_kernel()) for a in atoms
         ]
@@ -143,9 +148,9 @@ class _Readers:
             return [kernels] * n  # the kernel of each reader computes the equation too, and reads its operands
         if eqn.outs[0].aval.size >= _ELEMENTS and self._is_worth_storing(prim, kernels):
             self.stored.add((jaxpr, eqn.outs[0]))
-        # The value is in memory, stored here or by XLA: one kernel computes it, and reads the operands. It is not if it
-        # is small, or if few operands of one `concatenate` read it. Then several kernels read the operands, and this
-        # counts one.
+        # The value is in memory, stored here or by XLA, so one kernel reads the operands. A value that is not (a small
+        # one, or one that few operands of a `concatenate` read) is computed by several kernels, which all read the
+        # operands. They count as one too: an operand may then not be stored that should be.
         return [self.new_kernel()] * n
 
     def _is_worth_storing(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:

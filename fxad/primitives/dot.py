@@ -36,7 +36,7 @@ from fxad.primitives.elementwise.convert import ReducePrecision, emit_convert
 from fxad.primitives.families import Bilinear
 from fxad.primitives.operand_checks import check_axis, check_count, check_precision
 from fxad.primitives.shape import Transpose
-from fxad.primitives.stablehlo import int_list, precision_attribute
+from fxad.primitives.stablehlo import int_list, lower_compare, precision_attribute
 
 _KINDS: Final = (dtypes.FLOATING, dtypes.COMPLEX, dtypes.INTEGER)
 
@@ -250,8 +250,7 @@ class SplitProduct:
 
     def lower_without_nan(self, hlo: Hlo, rest: HloValue, aval: Aval) -> HloValues:
         """Return what `without_nan` does."""
-        attributes = {"comparison_direction": "#stablehlo<comparison_direction EQ>"}
-        (known,) = hlo.op("stablehlo.compare", (rest, rest), (Aval(aval.shape, dtypes.bool_),), attributes)
+        (known,) = lower_compare(hlo, "EQ", (rest, rest), aval)
         return hlo.op("stablehlo.select", (known, rest, hlo.constant(Lit.zero(aval))), (aval,))
 
     def lower_parts(self, hlo: Hlo, x: HloValue, aval: Aval) -> list[HloValue]:

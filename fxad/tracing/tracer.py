@@ -337,14 +337,16 @@ class Trace:
         self.scope: str = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
         # of arrays that others can write to; a trace and those inside of it share them
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
-        # Known arguments that are operands. A trace shares them with those around it, so that a number is one operand
-        # of each. By the id of a number and a dtype: the number, which keeps the id unique, and its element, the
-        # operand.
+        # Numbers that are arguments of a traced function, as arrays. The key is the id of the number, and a dtype. The
+        # value is the number, which keeps the id unique, and the array, which is captured. A trace and those inside of
+        # it share the arrays, so each of them has one operand for a number, however often it is read.
         self.elements: dict[tuple[int, dtypes.DType], tuple[object, NDArray]] = {} if outer is None else outer.elements
         # by id, scalars of NumPy
         self.scalar_operands: dict[int, np.generic] = {} if outer is None else outer.scalar_operands
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
-        self.calls: Calls = ()  # the calls of `frames.last`, which stands still in them as long as it runs
+        # The lines of the callers of `frames.last`, up to the base. While that frame runs, its callers stand still, so
+        # they are walked once for all of its equations.
+        self.calls: Calls = ()
         self.builder = Builder()
         # id -> (captured object, its operand); the reference to the object keeps the id unique
         self.captured: dict[int, tuple[object, Var]] = {}

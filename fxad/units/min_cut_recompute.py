@@ -277,7 +277,7 @@ class _RecomputedOperands:
                 ends = k
             elif a in def_use.always_live:
                 continue
-            else:
+            else:  # no piece computes a donated operand or a literal: it is there from piece 0 on
                 ends = max(last_reads.stored.get(a, -1), def_use.producer_of.get(a, (0, 0))[0])
             added += max(0, last - ends)
         return added

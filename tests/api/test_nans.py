@@ -87,6 +87,10 @@ INSIDE: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda x: lax.while_loop(lambda c: c > -3, lambda c: bad(c) - 1, x[0], max_steps=9),
         ("step 1 of while",),
     ),
+    "a predicate after the last step": (
+        lambda x: lax.while_loop(lambda c: bad(c) < 9, lambda c: c - 1, x[0], max_steps=2),
+        ("predicate 2 of while",),
+    ),
     "its derivative": (
         lambda x: fx.grad(lambda x: lax.while_loop(lambda c: c > -3, lambda c: bad(c) - 1, x, max_steps=9))(x[0]),
         ("step 1 of while",),

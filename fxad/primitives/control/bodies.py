@@ -141,10 +141,14 @@ def with_slot_results(branch: Jaxpr, n_out: int, values: Sequence[Atom | None], 
 
 
 def with_slot_operands(branch: Jaxpr, n_in: int, slots: Sequence[Aval]) -> Jaxpr:
-    """Return the branch with its operands beyond the first `n_in` taken from the shared slots."""
+    """Return the branch with its operands beyond the first `n_in` taken from the shared slots.
+
+    A branch (x, i: i32, a: f32) with `n_in` 1 becomes (x, a, unused, i, unused) for the slots f32, f32, i32, u8.
+    """
+    # the keys of `rebind_operands`: a slot that the branch reads has the variable as key, an unused one its number
     in_slots = [k if v is None else v for k, v in enumerate(assign_slots(branch.ins[n_in:], slots))]
-    unused: dict[Var | int, Aval] = dict(enumerate(slots))
-    return rebind_operands(branch, (*branch.ins[:n_in], *in_slots), has=branch.ins, types=unused)
+    types_of_unused: dict[Var | int, Aval] = dict(enumerate(slots))  # those of the other slots are not looked up
+    return rebind_operands(branch, (*branch.ins[:n_in], *in_slots), has=branch.ins, types=types_of_unused)
 
 
 def insert_zeros(values: Sequence[T], nonzero: Sequence[bool], avals: Sequence[Aval]) -> tuple[T | Zero, ...]:

@@ -445,7 +445,7 @@ def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Flags, size: int
     )
     stepped = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
-    unchanged = [a is v for a, v in zip(body.outs, body.ins[guarded + n_body :], strict=False)]
+    unchanged = unchanged_carries(Steps(body, guarded + n_body, n_carry))
     state = [
         old if same or not is_mapped else _select_live(b, live, new, old)
         for new, old, same, is_mapped in zip(stepped[:n_carry], carry, unchanged, mapped[n_body:], strict=True)
