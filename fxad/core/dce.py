@@ -223,8 +223,8 @@ def _kept_operands(
 ) -> tuple[list[list[int]], dict[int, Lit]]:
     """Return the operands that remain, by groups, and those that become literals in the bodies.
 
-    `invariant` carries that a body reads change their group. They are not in `keep`, so the group of carries drops them,
-    and the bodies still read them: their operands are in `read`, by the same numbers as before, and join the constants.
+    `invariant` carries that a body reads change their group. `keep` does not mark them, so the carries lose them, and
+    the bodies still read them: `read` has their operands, by the same numbers as before, which join the constants.
     """
     groups: list[list[int]] = []
     literals: dict[int, Lit] = {}

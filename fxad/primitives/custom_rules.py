@@ -531,7 +531,7 @@ class Function(Record):
         rules = self.rules.pruned(needed, used)
         # declared programs number the values that remain
         number = {k: n for n, k in enumerate([k for k, stays in enumerate((*needed, *used)) if stays])}
-        # `Function.programs` has the programs of further rules last, in order. `needed` left out those of `whole` rules,
+        # `Function.programs` has the programs of further rules last, in order. `needed` left out those of `whole` ones,
         # and `rules` has no such rule with programs: with an unused result it has no `whole` rule, and if all results
         # are used, this method returned above.
         own = iter(programs[len(programs) - sum([len(rule.programs) for rule in rules.further]) :])
