@@ -127,8 +127,8 @@ def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
 
     The new equation has the operands h and xs, and the results h and hs.
 
-    If the body begins with `h + w*k*x`, it reads k. As each step returns k unchanged and its result is not used, k moves
-    from the carries to the constants: the body becomes `(w, k, h, x) -> (h + w*k*x, h)`, without a result for k.
+    If the body begins with `h + w*k*x`, it reads k. Each step returns k unchanged, and its result is not used. So k
+    moves from the carries to the constants: the body becomes `(w, k, h, x) -> (h + w*k*x, h)`, without a result for k.
     """
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"

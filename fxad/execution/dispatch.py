@@ -96,15 +96,15 @@ class Dispatcher:
         device, for `device`, or for the devices `target` of operands. If `device` is given, calls of data that is free
         to move run there, and their results are committed to it.
 
-        given                                       loaded for          by_default          _launchers
-        nothing, or shardings of the program        the default device  uncommitted         empty
-        `device`: compile(device=)                  that device         committing to it    that of `device`
-        `target`, a device: jit(f).lower(operands)  that device         see below           empty
-        `target`, an `OperandSharding`              its devices         None                that of `target`
+        given                                       loaded for          by_default            _launchers
+        nothing, or shardings: compile(...)         the default device  `_uncommitted`        empty
+        `device`: compile(device=)                  that device         `_committing`         that of `device`
+        `target`, a device: jit(f).lower(operands)  that device         `_uncommitted`, None  empty
+        `target`, an `OperandSharding`              its devices         None                  that of `target`
 
-        In the third row, `by_default` is uncommitted if `target` is the default device, else None. A program whose
-        results are operands, without `device` and without donation, runs nothing: `by_default` is its launcher in each
-        row, and `_launcher_on` returns it.
+        In the third row, `by_default` is None unless `target` is the default device. A program whose results are
+        operands, without `device` and without donation, runs nothing: `by_default` starts nothing in each row, and
+        `_launcher_on` returns it.
         """
         self.program = program
         self.loaded, self.load, self.choices, self.target = loaded, load, choices, target
