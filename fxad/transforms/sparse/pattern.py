@@ -339,9 +339,9 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
 #     a pattern         Pattern._memo     its CSR arrays, colorings, places in products
 #
 # A function is traced in each call, and its program would die with the call. But the cache holds the derivative, which
-# was compiled (docs/adr/0003), and by `_Kept` it holds the program too. So the next call, which traces an equal program,
-# gets this one, with its records. A program and its derivative refer to each other: the garbage collector frees
-# them.
+# was compiled (docs/adr/0003), and by `_Kept` it holds the program too. So the next call, which traces an equal
+# program, gets this one, with its records. A program and its derivative refer to each other: the garbage collector
+# frees them.
 
 
 @final
