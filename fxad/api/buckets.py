@@ -39,15 +39,15 @@ def padded_size(n: int, least: int = 8, growth: float = 2.0) -> int:
     Law:    at most `max(least, growth * n)`, up to rounding; O(log n) different values.
     Raises: ArgumentError, ParameterError.
     """
-    least, growth = _check_steps("padded_size", least, growth)
+    least, growth = _check_growth("padded_size", least, growth)
     n = to_int("padded_size", "n", n)
     if n < 0:
         raise ParameterError(f"padded_size: n is {n}", remedy="give a number of elements")
     return _padded_size(n, least, growth)
 
 
-def _check_steps(op: str, least: int, growth: float) -> tuple[int, float]:
-    """Raise ArgumentError for what is not a number; ParameterError for steps that do not grow."""
+def _check_growth(op: str, least: int, growth: float) -> tuple[int, float]:
+    """Raise ArgumentError for what is not a number; ParameterError for sizes that do not grow."""
     least, growth = to_int(op, "least", least), number(op, "growth", growth)
     if least < 1 or not 1 < growth < inf:
         raise ParameterError(
@@ -88,7 +88,7 @@ def bucketed(
     Raises: as `mask`.
     """
     check_function("bucketed", f)
-    least, growth = _check_steps("bucketed", least, growth)
+    least, growth = _check_growth("bucketed", least, growth)
     name, parameters = function_name(f), parameter_names(f)
     programs: LRUCache[Hashable, tuple[Program[..., Any], Callable[..., object]]] = LRUCache(512)
 
@@ -169,7 +169,7 @@ def ragged_batches(
     Cost:   O(log n) different shapes.
     """
     batch_size = to_int("ragged_batches", "batch_size", batch_size)
-    least, growth = _check_steps("ragged_batches", least, growth)
+    least, growth = _check_growth("ragged_batches", least, growth)
     if batch_size < 1:
         raise ParameterError(f"ragged_batches: batch_size is {batch_size}", remedy="give a number from 1 on")
     if not isinstance(examples, Iterable):

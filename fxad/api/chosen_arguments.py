@@ -224,7 +224,9 @@ def check_complex(what: str, program: Program[..., object], leaves: Sequence[int
             )
 
 
-def check_holomorphic(what: str, program: Program[..., object], leaves: Sequence[int], holomorphic: bool) -> None:
+def check_types_for_forward_mode(
+    what: str, program: Program[..., object], leaves: Sequence[int], holomorphic: bool
+) -> None:
     """Raise NotDifferentiableError for a Jacobian by forward mode: its arguments are real, and its results real or complex;
     of a `holomorphic` function both are complex."""
     if not holomorphic:

@@ -259,7 +259,8 @@ def linearize(
 
     For a callable, `linearize(f, *primals)` gives (results, function of tangents), as in JAX. The function is a pytree
     of residuals. With `has_aux`, `f` returns (results, auxiliary) and a third value is the auxiliary. Keyword arguments
-    go to `f`, and have no tangents.
+    go to `f`, and have no tangents. The tangents are in the order of the arguments, not of `argnums`: with `argnums=(1, 0)`
+    the first one is that of argument 0.
     Static arguments, by number or by name, are hashable values that are passed to `f` unchanged; so are those that `f`
     declares static; their tangents are None.
 

@@ -146,6 +146,8 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
         out = reconstructed[0] if chosen.alone else tuple(reconstructed)
         return ((result, *other_args), other_kwargs), (out, log_det_value) if log_det else out
 
+    # Arranged twice: the numbers of the leaves give the order of the leaves. The trees, each of which is a leaf of the
+    # arrangement, give its structure: in ((results, x), {}) the tree of each part is put in its place.
     numbers = [list(a.leaves) for a in program.arguments], list(range(n_args, leaf_of_log_det)), leaf_of_log_det
     in_leaves, out_leaves = map(tree.leaves, arranged(*numbers))
     trees = [a.tree for a in program.arguments], program.out_tree, tree.LEAF

@@ -220,7 +220,7 @@ class ByTypes(Generic[P, R]):
         held = self.programs.get((exact, avals, None))
         if held is None:
             held = self.programs.get((exact, avals, enclosing_transforms()))
-            if held is not None:
+            if held is not None:  # the mesh is one of `enclosing_transforms`, so this key serves both dependencies
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if held is not None:
             held.mark_used()

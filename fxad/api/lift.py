@@ -97,7 +97,7 @@ def bind_static_arguments(
         if argnums is not None:
             statics.check_not_static(what, argnums, len(args))
         f, args, kwargs = statics.with_placeholders(args, kwargs)
-    flatten_call(f"{what} of {function_name(f)}", f, args, kwargs)
+    flatten_call(f"{what} of {function_name(f)}", f, args, kwargs)  # for its error, which names the user's argument
     return f, args, kwargs
 
 

@@ -284,6 +284,8 @@ class OperatorTransform:
             grading.n_rows >= decomposition.n_values and not decomposition.twice
         ) or grading.n_products > _MOST_PRODUCTS:
             return None
+        # Numbers are constants of the program, and arrays its operands. If one coefficient is an array, all are elements of
+        # the operand `factors`, and the constants are the factorials alone.
         arrays = [c for c in terms.values() if isinstance(c, Array)]
         numbers = [factorials(t) * (1.0 if arrays or isinstance(c, Array) else c) for t, c in terms.items()]
         factors = [fnp.stack([fnp.asarray(c, arrays[0].dtype) for c in terms.values()])] if arrays else []
@@ -369,6 +371,7 @@ def _laplacian_twice(program: Program[..., Any]) -> Program[..., Any]:
     laplacian_of = OperatorTransform("biharmonic", every, decompose_laplacian, True, None)
     both = laplacian_of(before_differentiation(laplacian_of(program)))
     m = len(program.out_avals)
+    # the results of `both` are f, Lf, L of f, L of Lf, with m leaves each
     outs = (*both.jaxpr.outs[:m], *both.jaxpr.outs[3 * m :])
     jaxpr = transforms.dce(both.jaxpr.with_outs(outs))
     out_tree = tree.tuple_structure(program.out_tree, program.out_tree)

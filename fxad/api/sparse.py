@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, final, overload
 import numpy as np
 
 from fxad import numpy as fnp
-from fxad.api.chosen_arguments import ChosenArguments, check_holomorphic, operand_flags
+from fxad.api.chosen_arguments import ChosenArguments, check_types_for_forward_mode, operand_flags
 from fxad.api.decorator_form import check_options
 from fxad.api.directional import linearize, vjp
 from fxad.api.gradients import grad
@@ -29,6 +29,7 @@ from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, SizeE
 from fxad.ir import distinct_jaxprs
 from fxad.lax.barrier import optimization_barrier
 from fxad.lax.binary import rem
+from fxad.lax.implicit.sparse import product_of_entries
 from fxad.primitives.custom import rules_of
 from fxad.tracing.array import Array, asarray
 from fxad.tracing.program import Program, fit_leaves, function_name, leaves_of_call
@@ -39,9 +40,9 @@ from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, Decompress
 from fxad.transforms.sparse.pattern import (
     Pattern,
     check_pattern,
+    keep_alive_with,
     last_derivative,
     last_pattern,
-    origin,
     pattern_of,
     pattern_with_values,
     places_in_products,
@@ -141,11 +142,7 @@ class Sparse:
                 f"Sparse @ array: shapes {self.shape} and {x.shape} do not fit",
                 remedy="the first axis of a vector or matrix is that of the columns; use vmap for batches",
             )
-        rows, columns = self.pattern.rows, self.pattern.indices
-        data = self.data if x.ndim == 1 else self.data[:, None]
-        terms = data * x[columns]
-        product: Array = fnp.zeros((m, *x.shape[1:]), terms.dtype).at[rows].add(terms)
-        return product
+        return product_of_entries(self.data, self.pattern.rows, self.pattern.indices, m, x)
 
     def __rmatmul__(self, other: Any) -> Any:
         """The product of a vector, or of the rows of a matrix, with this matrix."""
@@ -216,9 +213,9 @@ def sparsity(f: Callable[..., object], argnums: Argnums = 0, *, at: Sequence[obj
 
     The pattern holds for all values of the arguments; closed-over indices and masks are read as values. With `at`, a
     tuple of the arguments, indices, masks and branches are those at these values. In a loop, indices that are known are
-    read for each step. A function that is no program needs
-    `at`, for the types of its arguments: `trace(f, *specs)` does without. Rows are the elements of all results, columns
-    those of the chosen arguments; `pattern.block(i, j)` is that of two leaves.
+    read for each step. A function that is no program needs `at`, for the types of its arguments; `trace(f, *specs)` does
+    without. Rows are the elements of all results, columns those of the chosen arguments; `pattern.block(i, j)` is that of
+    two leaves.
 
     Law:    every nonzero of the Jacobian is in the pattern.
     Rule:   the pattern of the linear program of `linearize`; so `sparsity(grad(program))` is that of the Hessian.
@@ -356,7 +353,7 @@ def sparse_jacobian(
     check: bool = False,
     holomorphic: bool = False,
 ) -> object:
-    """Return the function or program of the Jacobian as a `Sparse` matrix, by one product for each colour.
+    """Return the function or program of the Jacobian as a `Sparse` matrix, by one product for each color.
 
     Without `pattern` it is `sparsity(f)`, and without `coloring` it is `pattern.color()`. With `at`, indices and masks
     are those at these values. With `check`, one random product is compared when it runs, and the data are nan if it
@@ -411,8 +408,8 @@ def sparse_hessian(
 ) -> object:
     """Return the function or program of the Hessian as a `Sparse` matrix: `sparse_jacobian` of the gradient.
 
-    Without `coloring`, a symmetric pattern may have a star colouring: an entry is read from the product of its column, or
-    of its row. A function with custom derivative rules gets a colouring of columns or rows: its derivatives need not be
+    Without `coloring`, a symmetric pattern may have a star coloring: an entry is read from the product of its column, or
+    of its row. A function with custom derivative rules gets a coloring of columns or rows: its derivatives need not be
     symmetric.
 
     Law:    `to_dense` is `hessian`, its leaves as one matrix.
@@ -469,13 +466,13 @@ def _sparse_program(
 ) -> Program[..., Any]:
     """Return the program of the Jacobian of a program, which may be known to be symmetric."""
     chosen = _arguments_of_jacobian(what, program, options.argnums)
-    check_holomorphic(what, program, chosen.leaves, options.holomorphic)
+    check_types_for_forward_mode(what, program, chosen.leaves, options.holomorphic)
     shape = (sum([a.size for a in program.out_avals]), sum([program.in_avals[k].size for k in chosen.leaves]))
     if options.pattern is None:
         pattern = _pattern(what, program, options.argnums, options.at)
     else:
         pattern = check_pattern(what, options.pattern, shape)
-    colors = _colors(what, program, pattern, options, symmetric)
+    colors = _coloring_for(what, program, pattern, options, symmetric)
     check = options.check or (colors.kind in SYMMETRIC and not symmetric)
     last = last_derivative(program.jaxpr, (program.in_tree, program.out_tree, tuple(chosen.leaves), check))
     # Of a program that closes over arrays it is not kept: the arrays, and tracers among them, would live as long.
@@ -486,11 +483,13 @@ def _sparse_program(
         made = trace_for_call(_derivative_by_products(chosen, pattern, colors, check, dtype), args, kwargs)
         if not program.bound:
             last.set(pattern, colors, made)
-    origin(made.jaxpr).set(program.jaxpr, pattern)
+    keep_alive_with(made.jaxpr, program.jaxpr, pattern)
     return Program(made.jaxpr, made.in_tree, made.out_tree, made.bound, program.names, f"sparse_{program.name}")
 
 
-def _colors(what: str, program: Program[..., object], pattern: Pattern, options: _Options, symmetric: bool) -> Coloring:
+def _coloring_for(
+    what: str, program: Program[..., object], pattern: Pattern, options: _Options, symmetric: bool
+) -> Coloring:
     """Return the coloring of a pattern: the given one, or that of fewest products."""
     # the vjps of a function from real to complex numbers are real: they give a part of the entries
     jvps_only = not options.holomorphic and any([a.dtype in COMPLEX for a in program.out_avals])
@@ -511,7 +510,7 @@ def _colors(what: str, program: Program[..., object], pattern: Pattern, options:
 def _derivative_by_products(
     chosen: ChosenArguments, pattern: Pattern, colors: Coloring, check: bool, dtype: Any
 ) -> Callable[..., Sparse]:
-    """Return the function of the Jacobian: a jvp for each colour of columns and a vjp for each colour of rows, of which
+    """Return the function of the Jacobian: a jvp for each color of columns and a vjp for each color of rows, of which
     each entry is read. `dtype` is that of a matrix without entries."""
     jvps, vjps = colors.jvps, colors.vjps
     places, where = places_in_products(pattern, colors)
@@ -557,7 +556,7 @@ def _entries(products: Sequence[Array], places: Any, how: Decompression) -> Arra
     return data if how.final is None else data[how.final]
 
 
-_FEW_COLOURS: Final = 16
+_FEW_COLORS: Final = 16
 _FEW_EQUATIONS: Final = 1024
 
 
@@ -565,17 +564,17 @@ def _stacked(linear: Any, count: int) -> bool:
     """Return True if the products of a linear program are computed as one stack.
 
     A few are computed apart: XLA runs the loops of a vector faster than those of a stack. Two shared cores, milliseconds
-    apart and in a stack: chained Rosenbrock of 10^6 unknowns, 3 colours, 14 and 34; Brusselator of 131,072, 10 colours,
-    3.7 and 5.2; a neural residual, 16 colours, 4.1 and 4.0 (`python -m benchmarks.sparse`).
+    apart and in a stack: chained Rosenbrock of 10^6 unknowns, 3 colors, 14 and 34; Brusselator of 131,072, 10 colors,
+    3.7 and 5.2; a neural residual, 16 colors, 4.1 and 4.0 (`python -m benchmarks.sparse`).
     """
     equations = sum([len(body.eqns) for body in distinct_jaxprs(linear.jaxpr)])
-    return count > _FEW_COLOURS or count * equations > _FEW_EQUATIONS
+    return count > _FEW_COLORS or count * equations > _FEW_EQUATIONS
 
 
-def _products(apply: Callable[..., object], colours: Any, leaves: Sequence[Any], stacked: bool) -> list[Array]:
-    """Return the products of a linear function with the indicators of the colours, as vectors in order."""
-    count = int(colours.max()) + 1
-    of_leaves = _colours_of(colours, leaves)
+def _products(apply: Callable[..., object], colors: Any, leaves: Sequence[Any], stacked: bool) -> list[Array]:
+    """Return the products of a linear function with the indicators of the colors, as vectors in order."""
+    count = int(colors.max()) + 1
+    of_leaves = _colors_of_elements(colors, leaves)
     if stacked:
         stacks = vmap(apply)(*_seeds(of_leaves, leaves, np.arange(count, dtype=np.int32)))
         return [_ravel(stacks, batch=True).reshape(-1)]
@@ -585,12 +584,12 @@ def _products(apply: Callable[..., object], colours: Any, leaves: Sequence[Any],
     return [optimization_barrier(fnp.concatenate(single))]
 
 
-def _colours_of(colours: Any, leaves: Sequence[Any]) -> list[Array]:
-    """Return for each leaf the colours of its elements."""
+def _colors_of_elements(colors: Any, leaves: Sequence[Any]) -> list[Array]:
+    """Return for each leaf the colors of its elements."""
     parts: list[Array] = []
     start = 0
     for x in leaves:
-        part: Any = colours[start : start + x.size]
+        part: Any = colors[start : start + x.size]
         modulus = int(part.max(initial=0)) + 1
         if np.array_equal(part, np.arange(len(part)) % modulus):  # of a band: no constant of its size
             numbers = fnp.arange(x.size, dtype=np.int32)
@@ -602,13 +601,13 @@ def _colours_of(colours: Any, leaves: Sequence[Any]) -> list[Array]:
     return parts
 
 
-def _seeds(of_leaves: Sequence[Array], leaves: Sequence[Any], colour: Any) -> list[Array]:
-    """Return for each leaf the indicator of a colour, or a stack of those of several colours."""
-    stack: tuple[int, ...] = np.shape(colour)
-    chosen = np.reshape(colour, (*stack, 1)).astype(np.int32)
+def _seeds(of_leaves: Sequence[Array], leaves: Sequence[Any], color: Any) -> list[Array]:
+    """Return for each leaf the indicator of a color, or a stack of those of several colors."""
+    stack: tuple[int, ...] = np.shape(color)
+    chosen = np.reshape(color, (*stack, 1)).astype(np.int32)
     return [
-        (colours == chosen).astype(x.dtype).reshape((*stack, *x.shape))
-        for colours, x in zip(of_leaves, leaves, strict=True)
+        (colors == chosen).astype(x.dtype).reshape((*stack, *x.shape))
+        for colors, x in zip(of_leaves, leaves, strict=True)
     ]
 
 

@@ -109,14 +109,14 @@ def pmean(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) ->
     width = Psum(names, sizes, _to_groups("pmean", axis_index_groups)).width if names else 1
 
     def mean(leaf: Array) -> Array:
-        aval = aval_of(leaf, "pmean: argument 0")
+        aval = aval_of(leaf, "pmean: x")
         wide = dtypes.accumulated(aval.dtype)
         if wide == aval.dtype or has_number(aval, width):
             return psum(leaf, axis_name, axis_index_groups=axis_index_groups) / width
         total = psum(convert_element_type(leaf, wide), axis_name, axis_index_groups=axis_index_groups)
         return convert_element_type(total / width, aval.dtype)
 
-    return tree.map(mean, x)
+    return tree.map(mean, _checked("pmean", x))
 
 
 def pmax(x: T, axis_name: AxisName, *, axis_index_groups: AxisGroups = None) -> T:

@@ -163,6 +163,11 @@ def _direct(
         _check_contained(name, x, y, range(x.ndim))
     same = [(n - 1 - start, start) for n, start in zip(kernel.shape, _middle(kernel, later), strict=True)]
     padding = {"full": [(n - 1, n - 1) for n in kernel.shape], "same": same, "valid": [(0, 0)] * x.ndim}[mode]
+    return _overlaps(x, kernel, padding, precision)
+
+
+def _overlaps(x: Array, kernel: Array, padding: Sequence[tuple[int, int]], precision: PrecisionLike) -> Array:
+    """Return the sum of x times the kernel at each place of it within x and its padding."""
     inner = dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype
     operand, filters = x.astype(inner)[None, None], kernel.astype(inner)[None, None]
     out = lax.conv_general_dilated(operand, filters, (1,) * x.ndim, padding, precision=precision)[0, 0]
@@ -196,9 +201,7 @@ def _planar(
     else:
         wide = fnp.pad(x, around, continued)
     kernel = fnp.conj(y) if correlated else fnp.flip(y)
-    inner = dtypes.int32 if x.dtype is dtypes.bool_ else x.dtype
-    operand, filters = wide.astype(inner)[None, None], kernel.astype(inner)[None, None]
-    full = lax.conv_general_dilated(operand, filters, (1, 1), [(0, 0)] * 2, precision=precision)[0, 0].astype(x.dtype)
+    full = _overlaps(wide, kernel, [(0, 0)] * 2, precision)
     if mode == "full":
         return full
     starts = _middle(y, later=correlated)

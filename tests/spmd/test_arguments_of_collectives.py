@@ -70,6 +70,12 @@ def test_values_are_returned_as_they_are() -> None:
     assert applied(lambda x: (x, lax.pvary(tree, "i") is tree and lax.pcast(tree, (), to="varying") is tree))[1].all()
 
 
+def test_a_mean_names_the_leaf() -> None:
+    with pytest.raises(ArgumentError) as e:
+        applied(lambda x: lax.pmean({"a": x, "w": "abc"}, "i"))
+    assert str(e.value).startswith("pmean: x['w']: a str is not an array")
+
+
 def test_a_constraint_of_what_is_no_array() -> None:
     with pytest.raises(ArgumentError) as e:
         lax.with_sharding_constraint({"w": "abc"}, None)

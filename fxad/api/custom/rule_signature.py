@@ -146,7 +146,17 @@ class Signature:
         return replace(self, in_types=types, in_avals=in_avals, out_tree=out_tree, out_avals=body.out_avals)
 
     def takes(self, call: Signature) -> bool:
-        """Return True if this function, which was traced, takes the arguments of a call."""
+        """Return True if this function, which was traced, takes the arguments of a call.
+
+        traced with                     called with      taken if
+        array                           array            the types are equal
+        number, of an operand f32[]     array            it is f32[], so it can be the operand
+        number, of an operand f32[]     number           they are of one kind; if the dtype of the second one is
+                                                         decided already (`fixed`), it is float32
+        array                           number           never
+
+        An array serves for a number, because the number was traced as an operand.
+        """
         types = zip(self.in_types, self.in_avals, call.in_types, strict=True)
         return all([
             t is taken

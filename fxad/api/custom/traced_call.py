@@ -15,6 +15,14 @@ For example, `sin` has the rule x_dot * cos(x), and `cos` has the rule -x_dot * 
         1 is open               its lowlink is not its index:  it belongs to the component of 0
     0 is closed                 its lowlink is its index:  the equation is call_with_rules[sin, module=(sin, cos)]
 
+A factory may make another function in each rule, so that no call is one of an active function: the rule of f calls f',
+whose rule calls f'', and so on. Then the last function is traced without rules, as if it referred to the first one:
+
+    functions 0, 1, 2: f, f', f''     each is met in the rule of the one before
+      function 3: f'''                three rules of this code are traced around it: it gets none, and its lowlink and
+                                      those of 2 and 1 become 0
+    0 is closed                       the module is (f, f', f'', f'''), and a later call does not find f''' without rules
+
 Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 """
 
@@ -269,6 +277,9 @@ class _Scope:
             1        a          a, b                         named calls lack b
             2        a, b       a, b                         the function
 
+        `call.body` has the assumption while the rules are traced: `serves` finds it there, and `run` binds a named call to
+        its captured values.
+
         If the assumption does not grow, each trace closes over new values. Then the function is not `referable`: where
         a rule calls it, it is traced again, and not referred to. So `referred` stays False, and the loop ends. For a
         rule that calls the function, and makes an equal constant c in each trace:
@@ -314,11 +325,11 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     programs = iter(rest)
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
     jvp = tuple([rule for part in parts for rule in part.jvp])
-    vjp = tuple([rule for part in parts if not part.further for rule in part.vjp])
-    if (
-        not jvp and not vjp
-    ):  # else the derivative that an inverse gives, `UserTransformRule.gives_derivative`, is not taken
-        vjp = tuple([rule for part in parts for rule in part.vjp])
+    # The vjp of a part with `further` is the derivative that a `UserTransformRule` gives, such as an inverse
+    # (`gives_derivative`): it is taken if the user gave no other.
+    given = tuple([rule for part in parts if not part.further for rule in part.vjp])
+    implied = tuple([rule for part in parts if part.further for rule in part.vjp])
+    vjp = given if jvp or given else implied
     batch = tuple([rule for part in parts for rule in part.batch])
     return Function(body, n, Rules(jvp, vjp, batch, further=tuple([rule for part in parts for rule in part.further])))
 

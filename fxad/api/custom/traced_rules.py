@@ -425,6 +425,7 @@ def _rule_of_any_size(sig: Signature, rule: UserRule) -> TracedRule | None:
         except (RuleError, FxadError) as e:
             error = e
     assert error is not None
+    # the cause of a `RuleError` is what the rule raised; other errors are raised by the checks of its results
     if isinstance(error.__cause__ or error, SizeError):
         return None
     named = f"{sig.name}.def_vmap(3)({function_name(rule)})"
@@ -444,6 +445,8 @@ def stacked_rule(sig: Signature, rule: UserRule, size: int, *, any_size: bool = 
     def flat(*leaves: object) -> object:
         mapped = [k not in sig.nondiff and part for k, part in enumerate(sig.arguments([True] * len(leaves)))]
         args = (size, mapped, *sig.arguments(leaves))
+        # A symbolic size is an attempt: an error of the rule may be due to it, and is caught as a `RuleError`. A number is
+        # that of a map, or one that the user named: then the error is the user's, and is raised as it is.
         returned = call_rule(what, rule, *args) if any_size else rule(*args)
         out, out_batched = pair(what, "(results, out_batched)", returned)
         marks = tree.broadcast_prefix(out_batched, sig.out_tree, f"{what}: out_batched", lambda x: isinstance(x, bool))

@@ -108,6 +108,8 @@ class EquationSearch:
 
         first = end - 1
         if agrees(first):
+            # The run from equation 0 is not the program that differed: it has only the operands that it reads, and so
+            # another scale, and it is compiled anew. If it agrees, it is returned all the same, as not `alone`.
             first = first_true(agrees, 0, first) - 1 if end > 1 and not agrees(0) else 0
         part, values = self._window(jaxpr, operands, first, end)
         found = self.compare(part, values)

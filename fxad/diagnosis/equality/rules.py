@@ -171,6 +171,11 @@ def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[
         return []
     symbolic = tuple([isinstance(x, Symbolic) for x in args])
     kinds = {a.dtype for a, s in zip(ins, symbolic, strict=True) if s}
+    # A constant may be one of the linear operands. The first set that works gives the result:
+    #   symbolic and floating        dynamic_update_slice(x, 1.5, i): x and 1.5, but not the index
+    #   of the dtypes of symbolic    concatenate(n, 2) of integers: n and 2
+    #   symbolic alone               x / 2.0: it is linear in x, not in both
+    #   all                          a primitive of a user may return operands of any dtypes, as a barrier (above) does
     candidates = [
         tuple([s or a.inexact for s, a in zip(symbolic, ins, strict=True)]),
         tuple([s or a.dtype in kinds for s, a in zip(symbolic, ins, strict=True)]),

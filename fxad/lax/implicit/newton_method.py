@@ -28,7 +28,8 @@ ResidualFunction: TypeAlias = Callable[[Array], Array]
 Jacobian: TypeAlias = Callable[[Array], Array | SparseLike]
 JacobianTransform: TypeAlias = Callable[[ResidualFunction], Jacobian]
 _NewtonStep: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), its norm
-_Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]  # steps, x, f(x), damping, the largest element of J^T f
+# steps, x, f(x), damping, the largest element of J^T f where the last step began: at x, or, if it was taken, at the x before
+_Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]
 _HALVINGS: Final = 12
 _JACOBIAN: Final = "jac has a row for each residual and a column for each unknown"
 
@@ -176,6 +177,7 @@ def _levenberg_marquardt(
         size = abs(system.gradient).max()
         moved = x - system.solve(what, damping)
         after = f(moved)
+        # The loop learns only here, from `size`, that x has converged. Then it stays at x, and ends.
         better = (norm(after) < norm(value)) & (size > target)
         damping = select_value(better, damping / 3, damping * 2)
         return k + 1, select_value(better, moved, x), select_value(better, after, value), damping, size
@@ -186,7 +188,7 @@ def _levenberg_marquardt(
         return more
 
     k, x, value, _, _ = while_loop(going, advance, (_count(0), x, value, full((), 1e-3, x.dtype), start))
-    size = slope(x, value)
+    size = slope(x, value)  # after `maxiter` steps, that of the loop may be the one of the x before
     return x, _report(k, size, size <= target)
 
 

@@ -1,6 +1,5 @@
 """Linear systems with sparse matrices: `sparse_solve` and `factorize`.
 
-Methods:
 The pattern is known when a program is traced, so it chooses the method (times: float64, one core of an x86 CPU, 200,000
 unknowns, beside SuperLU):
 
@@ -71,7 +70,7 @@ def sparse_solve(matrix: SparseLike, b: ArrayLike) -> Array:
     """Return the x with `matrix @ x = b`, for a square sparse matrix, such as the result of `sparse_jacobian`.
 
     `b` is a vector (n,) or has columns (n, k): the matrix is factorised once for all columns. Elimination with pivoting:
-    by SuperLU on the host, for tridiagonal matrices and small independent blocks in XLA.
+    in XLA for small independent blocks, tridiagonal matrices and narrow bands, else by SuperLU on the host.
 
     Type:   data and b of one dtype: float32, float64, complex64, complex128.
     Rule:   linear in b; derivatives are those of the solution, of any order, in both modes; they use the factors of the
@@ -202,9 +201,7 @@ def _implicit(
         rows, columns = columns, rows
 
     def product(x: Array) -> Array:
-        terms = (data if x.ndim == 1 else data[:, None]) * x[columns]
-        total: Array = full(x.shape, 0, x.dtype).at[rows].add(terms)
-        return total
+        return product_of_entries(data, rows, columns, x.shape[0], x)
 
     def solve(transposed: bool, _: Callable[[Array], Array], y: Array) -> Array:
         return solver(transposed, y)
@@ -213,6 +210,13 @@ def _implicit(
         what, "A", product, b, partial(solve, not forward), partial(solve, forward), symmetric=False, has_aux=False
     )
     return solution
+
+
+def product_of_entries(data: Array, rows: Ints, columns: Ints, m: int, x: Array) -> Array:
+    """Return the product of a matrix of m rows, given by its entries, with a vector or with the columns of a matrix."""
+    terms = (data if x.ndim == 1 else data[:, None]) * x[columns]
+    total: Array = full((m, *x.shape[1:]), 0, terms.dtype).at[rows].add(terms)
+    return total
 
 
 # ------------------------------------------------------------------------------------------------------- on the host

@@ -328,10 +328,26 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     return pattern_with_values(jaxpr, wrt, [not_known] * len(jaxpr.ins))
 
 
+# ------------------------------------------------------------------------------------ records of the last pattern
+
+# Who keeps what alive. A program lives while someone refers to it, and a result of `by_value` as long as its program.
+# What depends on values (`at`) is not kept for each of them: a program has a record of the last one.
+#
+#     the program       LastPattern       its pattern for the last values, to which it refers weakly
+#     the program       LastDerivative    its derivative for the last pattern and coloring
+#     the derivative    _Kept             the program, and its pattern
+#     a pattern         Pattern._memo     its CSR arrays, colorings, places in products
+#
+# A function is traced in each call, and its program would die with the call. But the cache holds the derivative, which
+# was compiled (docs/adr/0003), and by `_Kept` it holds the program too. So the next call, which traces an equal
+# program, gets this one, with its records. A program and its derivative refer to each other: the garbage collector
+# frees them.
+
+
 @final
 class LastPattern:
-    """The pattern of a program with the values that it was asked for last. It does not keep the values alive: the cache
-    holds the program (docs/adr/0003). Arrays are compared by identity, those of NumPy, which change, by a digest."""
+    """The pattern of a program with the values that it was asked for last. It does not keep the values alive.
+    Arrays are compared by identity, those of NumPy, which change, by a digest."""
 
     __slots__ = ("_found",)
 
@@ -399,24 +415,24 @@ def last_derivative(_jaxpr: Jaxpr, _call: object) -> LastDerivative:
 
 
 @final
-class Origin:
-    """What the program of a derivative was made of: it lives as long, so that a function that is traced again, to an
-    equal program, finds its pattern and coloring. Compiled programs are held by the cache (docs/adr/0003)."""
+class _Kept:
+    """What lives as long as a program: nobody reads it."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("of",)
 
     def __init__(self) -> None:
-        self._of: tuple[Jaxpr, Pattern] | None = None
-
-    def set(self, jaxpr: Jaxpr, pattern: Pattern) -> None:
-        """Replace what is kept."""
-        self._of = jaxpr, pattern
+        self.of: tuple[Jaxpr, Pattern] | None = None
 
 
 @by_value
-def origin(_jaxpr: Jaxpr) -> Origin:
-    """Return the record of what the program of a derivative was made of."""
-    return Origin()
+def _kept(_jaxpr: Jaxpr) -> _Kept:
+    return _Kept()
+
+
+def keep_alive_with(derivative: Jaxpr, jaxpr: Jaxpr, pattern: Pattern) -> None:
+    """Keep a program and its pattern alive as long as the program of its derivative: the last ones that this is called
+    with."""
+    _kept(derivative).of = jaxpr, pattern
 
 
 def places_in_products(pattern: Pattern, coloring: Coloring) -> tuple[Ints, Decompression]:
@@ -458,9 +474,9 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown])
 __all__ = [
     "Pattern",
     "check_pattern",
+    "keep_alive_with",
     "last_derivative",
     "last_pattern",
-    "origin",
     "pattern_of",
     "pattern_with_values",
     "places_in_products",
