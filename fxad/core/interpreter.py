@@ -149,9 +149,8 @@ def run_by_layout(
     """Return results, of the types `outs`, of an equation whose layout states them (`Layout.states_results`). None if
     `run_body` returned None.
 
-    What an equation with bodies means is its `impl`, which runs bodies by `run`. This is for tools that see each run of
-    a body, or run it on other values. The law `check_layout` compares the two, so a layout states what the equation
-    does.
+    The `impl` of an equation with bodies is its meaning, and runs the bodies by `run`. This function is for tools that
+    see each run of a body, or run it on other values. The law `check_layout` compares the two.
     """
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:

@@ -8,7 +8,7 @@ reference to it is on the interpreter's stack, which drops it, in C, when the ca
     running[key] = reference        `fn` enters the reference; while it is alive, other threads wait for `ended`
     return, or an exception         the object dies, and the cleanup of the reference removes the entry and wakes one
 
-Who refers to whom:
+The references are:
 
     the stack -> the object -> `fn`, and until the call begins a list -> the reference
     running[key] -> the reference -> its cleanup -> running, key, the lock `ended`

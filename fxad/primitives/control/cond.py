@@ -65,7 +65,7 @@ from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN
 from fxad.primitives.reduce import ReduceOr
 from fxad.primitives.shape import broadcast_to_axis, emit_broadcast
 
-# What `vmap` makes of the equation if the index varies: see `Cond`.
+# The form that `vmap` gives the equation if the index varies: see `Cond`.
 Batching: TypeAlias = Literal["select", "loop", "apart"]
 SELECT: Final = "select"
 LOOP: Final = "loop"

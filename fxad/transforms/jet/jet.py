@@ -599,8 +599,8 @@ class _SeriesBuilder(Emitter):
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: _SeriesNode, k: int) -> OneOrder:
-            # What is asked for can be computed, because only what is needed is (see `_order_in_reach`): so k is in
-            # reach, even if not all of it is known yet. What is above k is in reach only if that method says so.
+            # Only orders that can be computed are requested (see `_order_in_reach`), so k is one, even if its operands
+            # are not all known yet. A higher order can be computed only if that method says so.
             order = self.order if operands_known else max(k, self._order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])

@@ -330,8 +330,8 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
 
 # ------------------------------------------------------------------------------------ records of the last pattern
 
-# Who keeps what alive. A program lives while someone refers to it, and a result of `by_value` as long as its program.
-# What depends on values (`at`) is not kept for each of them: a program has a record of the last one.
+# A program lives while something refers to it, and a result of `by_value` lives as long as its program. A pattern that
+# depends on values (`at`) is kept for the last values only. The records and their owners:
 #
 #     the program       LastPattern       its pattern for the last values, to which it refers weakly
 #     the program       LastDerivative    its derivative for the last pattern and coloring
@@ -416,7 +416,7 @@ def last_derivative(_jaxpr: Jaxpr, _call: object) -> LastDerivative:
 
 @final
 class _Kept:
-    """What lives as long as a program: nobody reads it."""
+    """A program and a pattern that live as long as a third program. Only the references count: nothing reads them."""
 
     __slots__ = ("of",)
 
