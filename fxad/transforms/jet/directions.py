@@ -405,7 +405,7 @@ class _DirectionSplitter:
 
         So D0 is axis 0 of the result, D1 has an axis of its own, and the summand (0, None) of z is `iba,ia->aib`.
 
-        If the product sums over the directions (`summed`), both factors have them, and the result has none: no index is
+        If the product sums over the directions, both factors have them, and the result has none: no index is
         left, and it is an array. A dense factor becomes one summand whose directions have an axis of their own. For
         z[i, a] = sum_d C[i, d] x[d, a], with C: f32[2, 3] and the summand delta(d, a) S[a] of x: f32[3, 3], it is C
         transposed, C^T[d, i]. R1 is D0, so d has the name of a, and z is `ai,a->ia`: z[i, a] = C[i, a] S[a].
