@@ -31,7 +31,7 @@ from fxad.text.parameters import fields_of
 from fxad.transforms import jvp
 from fxad.transforms.inversion.rules import INVERSE_RULES, REASONS
 from fxad.transforms.inversion.rules.contract import PartialInverse, PartialValue, Refused
-from fxad.transforms.jet.jet import series_rule
+from fxad.transforms.jet.series_rules import series_rule
 from fxad.transforms.mask.rules import MASK_RULES
 
 OUT = Path(__file__).parent / "rule-matrix.md"

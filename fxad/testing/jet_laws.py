@@ -16,7 +16,8 @@ from fxad.testing.law import law
 from fxad.testing.programs import Case
 from fxad.testing.transform_laws import check_transform
 from fxad.transforms.ad.jvp import jvp
-from fxad.transforms.jet.jet import CoefficientFlags, jet
+from fxad.transforms.jet.body_series import CoefficientFlags
+from fxad.transforms.jet.jet import jet
 
 _ORDER = 3
 

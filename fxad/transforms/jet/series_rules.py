@@ -1,0 +1,65 @@
+"""How the series of an equation is computed: one of five ways, chosen by its primitive and by which operands vary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, final
+
+from fxad.ir import Aval, Flags, HigherOrder, Linear, Primitive
+from fxad.primitives.custom import CallWithRules
+from fxad.transforms.jet.rows import ROWS
+
+HIGH_ORDER: Final = 8  # each primitive has the rule of high orders
+
+
+def has_own_derivative(prim: CallWithRules) -> bool:
+    """Return True if the derivative is a rule that a user gave, and not that of a program."""
+    return prim.rules.has_derivative and not prim.rules.of_body and prim.rules.derivative_of is None
+
+
+def is_linear(prim: Primitive, varies: Flags) -> bool:
+    """Return True if the equation is linear in the marked operands together, the others held fixed."""
+    return isinstance(prim, Linear) and prim.linear_in(varies)
+
+
+@final
+class SeriesRule(Enum):
+    """How the series of an equation is computed. The values are the words of `docs/rule-matrix.md`."""
+
+    BODIES = "bodies"  # the same equation, over the series of its bodies
+    ROW = "row"
+    AFFINE = "linear"  # its linear part, applied to each coefficient
+    PRODUCT = "product"  # the Cauchy product
+    TANGENT = "tangent rule"
+
+
+def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER) -> SeriesRule:
+    """Return how the series of an equation is computed when the marked operands vary."""
+    by_rule = isinstance(prim, CallWithRules) and has_own_derivative(prim)  # even if the rule raised an error
+    if isinstance(prim, HigherOrder) and prim.layout.transparent and not by_rule:
+        return SeriesRule.BODIES
+    row = ROWS.get(type(prim))
+    if row is not None and order >= row.least and row.applies(prim, avals, varies):
+        return SeriesRule.ROW
+    if _is_affine(prim, avals, varies):
+        return SeriesRule.AFFINE
+    return SeriesRule.PRODUCT if _is_bilinear(prim, varies) else SeriesRule.TANGENT
+
+
+def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> bool:
+    """Return True if the equation is affine in the varying operands: it is linear in them, as a product with a constant
+    is, or in them together with the constants, as a sum with a constant is."""
+    if not isinstance(prim, Linear):
+        return False
+    if prim.linear_in(varies):
+        return True
+    return not isinstance(prim, HigherOrder) and prim.linear_in(tuple([a.inexact for a in avals]))
+
+
+def _is_bilinear(prim: Primitive, varies: Flags) -> bool:
+    """Return True if the equation is linear in each of two varying operands, the other held fixed."""
+    if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or sum(varies) != 2:
+        return False
+    alone = [tuple([k == j for k in range(len(varies))]) for j, v in enumerate(varies) if v]
+    return all([prim.linear_in(mask) for mask in alone])
