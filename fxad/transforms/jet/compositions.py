@@ -7,7 +7,7 @@ its parts have 3 orders.
 A partition is divided into two halves with similar sums, and partitions with a common half share a product: (2, 2) and
 (2, 1, 1) have the half (2,) in common, and give x_2 (a_2 x_2 + 3 a_3 x_1^2).
 
-Johnson, The Curious History of Faa di Bruno's Formula (2002), has the sum over partitions.
+Source: Johnson, The curious history of Faa di Bruno's formula (2002), for the sum over partitions.
 """
 
 from __future__ import annotations

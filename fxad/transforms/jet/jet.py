@@ -18,7 +18,7 @@ equations are one node, which computes each coefficient once, when it is needed 
 
 A coefficient that is zero is None, and gives no equation. Decision: docs/adr/0102.
 
-Griewank and Walther, Evaluating Derivatives (2008), chapter 13, derive the recurrences.
+Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 13, for the recurrences.
 
 In the example, coefficient 3 of sin(x0 + t) is -cos(x0) / 6.
 
@@ -98,7 +98,7 @@ def jet(jaxpr: Jaxpr, nonzero: CoefficientFlags, composed: bool = False) -> tupl
             env[v] = s.leaf(v.aval, [s.at_zero(env[v]), *coefficients])
     for eqn in jaxpr.eqns:
         try:
-            outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, operands_known=True)
+            outs = s.apply(eqn.prim, tuple([env.get(a, a) for a in eqn.ins]), eqn.source, operands_computed=True)
             for out in outs:
                 s.evaluate(out)
         except Exception as e:
@@ -125,11 +125,11 @@ class _SeriesBuilder(SeriesGraph):
     # ----------------------------------------------------------------------------------------- from equations to nodes
 
     def apply(
-        self, prim: Primitive, operands: SeriesAtoms, source: Source, operands_known: bool = False
+        self, prim: Primitive, operands: SeriesAtoms, source: Source, operands_computed: bool = False
     ) -> SeriesAtoms:
         """Return the results of an equation.
 
-        `operands_known`: all coefficients of the operands are. In the user's program they are, because its equations
+        `operands_computed`: all coefficients of the operands are. In the user's program they are, because its equations
         are evaluated one after the other; in a tangent rule, coefficients are computed when they are needed.
         """
         self.builder.source = source
@@ -140,16 +140,16 @@ class _SeriesBuilder(SeriesGraph):
         if not prim.effects and (node := self.nodes.get((prim, operands))) is not None:
             return node.outs
         if isinstance(prim, CallWithRules) and not has_own_derivative(prim):
-            return self._apply_function(prim, operands, source, operands_known)
-        if isinstance(prim, Call) and not operands_known:
+            return self._apply_function(prim, operands, source, operands_computed)
+        if isinstance(prim, Call) and not operands_computed:
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
         rule = series_rule(prim, avals, varies, self.order)
-        if rule is SeriesRule.BODIES and not operands_known and is_linear(prim, varies):
+        if rule is SeriesRule.BODIES and not operands_computed and is_linear(prim, varies):
             rule = SeriesRule.AFFINE  # it needs one coefficient at a time; the series of its bodies would need all
         if rule is SeriesRule.BODIES:
             assert isinstance(prim, HigherOrder)
-            return self.node(prim, operands, self._by_bodies(prim, operands, operands_known), None, source)
+            return self.node(prim, operands, self._by_bodies(prim, operands, operands_computed), None, source)
         nonzero = self._tangents_of(prim, avals, varies)[1]
         if not any(nonzero):
             return self.emit(prim, *[self.at_zero(a) for a in operands])
@@ -298,24 +298,24 @@ class _SeriesBuilder(SeriesGraph):
     # ---------------------------------------------------------------------------------------- functions with rules
 
     def _apply_function(
-        self, prim: CallWithRules, operands: SeriesAtoms, source: Source, operands_known: bool
+        self, prim: CallWithRules, operands: SeriesAtoms, source: Source, operands_computed: bool
     ) -> SeriesAtoms:
         """Apply a function whose derivatives are those of a program."""
         rules, varies = prim.rules, [isinstance(a, SeriesValue) for a in operands]
         moves_captured = any(varies[: prim.captured])
         if rules.has_derivative and rules.derivative_of is not None:
             self._tangents_of(prim, [a.aval for a in operands], tuple(varies))  # refuses tangents of captured values
-            return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, operands_known)
-        if rules.has_derivative or not rules.concern_stacks or moves_captured or not operands_known:
-            return self.apply(Call(prim.body), operands, source, operands_known)
+            return self.apply(Call(prim.complete(rules.derivative_of, over_stack)), operands, source, operands_computed)
+        if rules.has_derivative or not rules.concern_stacks or moves_captured or not operands_computed:
+            return self.apply(Call(prim.body), operands, source, operands_computed)
         return self.node(prim, operands, self._over_stacks(prim, operands), None, source)
 
     def _over_stacks(self, prim: CallWithRules, operands: SeriesAtoms) -> Compute:
         """A function with batch rules alone: its series has batch rules, which are the series of those."""
 
         def compute(node: SeriesNode, k: int) -> OneOrder:
-            cs = self.up_to(self.order, operands)
-            pattern = tuple([tuple([c is not None for c in higher]) for _, higher in cs])
+            coefficients = self.up_to(self.order, operands)
+            pattern = tuple([tuple([c is not None for c in higher]) for _, higher in coefficients])
             programs = [prim.body, *[prim.complete(rule.body, over_stack) for rule in prim.rules.batch]]
             jets = [jet(program, pattern, self.composed) for program in programs]
             union = union_of_coefficients([nonzero for _, nonzero in jets])
@@ -323,13 +323,13 @@ class _SeriesBuilder(SeriesGraph):
             batch = [replace(r, body=body) for r, body in zip(prim.rules.batch, bodies[1:], strict=True)]
             rules = replace(prim.rules.of_stacks, batch=tuple(batch))
             series_of_function = CallWithRules(Function(bodies[0], prim.captured, rules))
-            outs = self.emit(
-                series_of_function, *[c for c, _ in cs], *[c for _, higher in cs for c in higher if c is not None]
-            )
+            higher = [c for _, cs in coefficients for c in cs if c is not None]
+            outs = self.emit(series_of_function, *[c for c, _ in coefficients], *higher)
             n = len(union)
-            higher = iter(outs[n:])
+            out_higher = iter(outs[n:])
             series = [
-                [out, *[next(higher) if m else None for m in marks]] for out, marks in zip(outs[:n], union, strict=True)
+                [out, *[next(out_higher) if m else None for m in marks]]
+                for out, marks in zip(outs[:n], union, strict=True)
             ]
             node.computed.update({j: tuple([s[j] for s in series]) for j in range(self.order + 1)})
             return node.computed[k]
@@ -338,14 +338,14 @@ class _SeriesBuilder(SeriesGraph):
 
     # ------------------------------------------------------------------------------------------------------- bodies
 
-    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, operands_known: bool) -> Compute:
+    def _by_bodies(self, prim: HigherOrder, operands: SeriesAtoms, operands_computed: bool) -> Compute:
         """The same equation over the series of its bodies, of the highest order that the operands have. In the tangent
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: SeriesNode, k: int) -> OneOrder:
             # Only orders that can be computed are requested (see `order_in_reach`), so k is one, even if not all
             # coefficients of its operands are there yet. A higher order can be computed only if that method says so.
-            order = self.order if operands_known else max(k, self.order_in_reach(operands, {}))
+            order = self.order if operands_computed else max(k, self.order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])
             series = self._emit_bodies(prim, self.up_to(order, operands))

@@ -110,8 +110,8 @@ class SeriesGraph(Emitter):
         nonzero: Flags | None,
         source: Source,
     ) -> SeriesAtoms:
-        """Return the results of a new node. Those that do not vary are atoms. `nonzero` marks those that vary; None: all
-        of an inexact type."""
+        """Return the results of a new node. Those that do not vary are atoms. `nonzero` marks those that vary; None:
+        all of an inexact type."""
         node = SeriesNode(compute, source, operands)
         avals = prim.abstract_eval(*[a.aval for a in operands])
         self.nodes[prim, operands] = node
