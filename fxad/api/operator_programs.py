@@ -38,7 +38,7 @@ from fxad.tracing.program import Program
 from fxad.tracing.spec import Spec
 from fxad.tracing.static_args import Argnums
 from fxad.tracing.trace import trace
-from fxad.transforms.jet.collapse import collapse as collapse_jaxpr
+from fxad.transforms.jet.collapse.collapse import collapse as collapse_jaxpr
 from fxad.transforms.jet.directions import sparse_directions
 from fxad.transforms.jet.graded import Grading, factorials, graded
 

@@ -23,7 +23,7 @@ from fxad.testing.compare import differ
 from fxad.testing.control_steps import branch_step, scan_step, while_step
 from fxad.testing.steps import GROWTH_STEPS
 from fxad.transforms.jet.along import AXIS_RULES, along
-from fxad.transforms.jet.collapse import collapse
+from fxad.transforms.jet.collapse.collapse import collapse
 from fxad.transforms.vmap import vmap
 from tests.laws.budget import share
 

@@ -24,7 +24,7 @@ from fxad.testing import Case, cases
 from fxad.testing.compare import differ, program_tolerance
 from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.values import PRECISE
-from fxad.transforms.jet.collapse import collapse
+from fxad.transforms.jet.collapse.collapse import collapse
 from fxad.transforms.jet.directions import sparse_directions
 from fxad.transforms.jet.jet import jet
 from fxad.transforms.vmap import over_stack

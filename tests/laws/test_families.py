@@ -384,7 +384,7 @@ def names(source: str, name: str) -> bool:
             {
                 "transforms/inversion/rules/products.py",
                 "transforms/inversion/rules/systems.py",
-                "transforms/jet/collapse.py",
+                "transforms/jet/collapse/sums.py",
                 "transforms/sparse/rules.py",
             },
         ),
@@ -395,7 +395,7 @@ def names(source: str, name: str) -> bool:
             {
                 "transforms/inversion/rules/products.py",
                 "transforms/jet/along.py",
-                "transforms/jet/collapse.py",
+                "transforms/jet/collapse/sums.py",
                 "transforms/jet/directions.py",
                 "transforms/precision/wide.py",
             },
