@@ -39,7 +39,7 @@ from fxad.tracing.spec import Spec
 from fxad.tracing.static_args import Argnums
 from fxad.tracing.trace import trace
 from fxad.transforms.jet.collapse.collapse import collapse as collapse_jaxpr
-from fxad.transforms.jet.directions import sparse_directions
+from fxad.transforms.jet.directions.directions import sparse_directions
 from fxad.transforms.jet.graded import Grading, factorials, graded
 
 # A direction, or a multi-index: its nonzero elements, by number. Of order k, in increasing order of the numbers.

@@ -25,7 +25,7 @@ from fxad.testing.compare import differ, program_tolerance
 from fxad.testing.derivative_laws import differentiable_flags
 from fxad.testing.values import PRECISE
 from fxad.transforms.jet.collapse.collapse import collapse
-from fxad.transforms.jet.directions import sparse_directions
+from fxad.transforms.jet.directions.directions import sparse_directions
 from fxad.transforms.jet.jet import jet
 from fxad.transforms.vmap import over_stack
 from tests.laws.budget import share
