@@ -14,10 +14,10 @@ from fxad import lax
 from fxad.sharding import PartitionSpec
 from fxad.testing import check_sparsity
 from fxad.testing.sparse_laws import as_mask
+from fxad.transforms.sparse.composition import compose
 from fxad.transforms.sparse.relation import (
     Relation,
     box,
-    compose,
     merged,
     pairs,
     relation,

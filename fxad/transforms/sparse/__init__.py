@@ -1,8 +1,10 @@
 """Sparse derivatives: the pattern of a linear program, colourings, and products compressed by them.
 
-- `relation`: sets of pairs (result element, operand element) as strided boxes and tables, and their composition;
+- `relation`: sets of pairs (result element, operand element) as strided boxes and tables; `composition`: of two of
+  them; `box_composition`: of two boxes;
 - `rules`: the relation of each equation; `propagate`: that of a program; `pattern`: the value that users see;
 - `coloring`: the interface of the colourings, by shifts (`shifts`), of any pattern (`greedy`) and of symmetric ones
   (`symmetric`); `decompression`: the elements from the compressed products;
-- `csr`: arrays of elements; `powers`: the relation of repeated steps; `values`: indices that are known.
+- `csr`: arrays of elements; `powers`: the relation of repeated steps; `values`: indices that are known when the
+  pattern is found.
 """

@@ -21,6 +21,7 @@ from fxad.ir import Flags, Jaxpr, Shape
 from fxad.support.tables import headed, preformatted
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.sparse.coloring import color
+from fxad.transforms.sparse.composition import compose
 from fxad.transforms.sparse.csr import Csr, Ints
 from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, Decompression, decompression
 from fxad.transforms.sparse.propagate import dependence
@@ -28,7 +29,6 @@ from fxad.transforms.sparse.relation import (
     Box,
     Relation,
     box,
-    compose,
     csr,
     relation,
     shifted,

@@ -6,12 +6,12 @@ from typing import Final
 
 import numpy as np
 
+from fxad.transforms.sparse.composition import compose
 from fxad.transforms.sparse.relation import (
     EMPTY,
     Ints,
     Relation,
     box,
-    compose,
     dense,
     identity,
     pairs,

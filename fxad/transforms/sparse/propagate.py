@@ -29,12 +29,12 @@ from fxad.core.memo import by_value
 from fxad.errors import FxadError
 from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, NDArray, Shape
 from fxad.primitives.implicit import LinearSolve
+from fxad.transforms.sparse.composition import compose
 from fxad.transforms.sparse.powers import powers
 from fxad.transforms.sparse.relation import (
     EMPTY,
     Relation,
     box,
-    compose,
     dense,
     identity,
     pairs,

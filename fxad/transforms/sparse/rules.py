@@ -39,6 +39,7 @@ from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape
 from fxad.primitives.sharding_constraint import ShardingConstraint
 from fxad.primitives.slicing import Concatenate, Pad, Slice
 from fxad.primitives.sliding import Windowed
+from fxad.transforms.sparse.composition import compose
 from fxad.transforms.sparse.relation import (
     EMPTY,
     Box,
@@ -47,7 +48,6 @@ from fxad.transforms.sparse.relation import (
     StridedDim,
     as_numbers,
     box,
-    compose,
     dense,
     identity,
     relation,

@@ -6,9 +6,10 @@ d_1:
 
     T[d_1, d_2, a_1, a_2] = delta(d_1, a_1) S[d_2, a_1, a_2].
 
-The index d_1 is tied to a_1, and d_2 is free (`summands`). The program carries S. For electrons x[i, c] that do not interact yet, it has 3 directions in place of 3 N. T may be a
-sum of several summands: that of the distance of electrons a_1 and a_2 has a summand with delta(d_1, a_1), and one with
-delta(d_1, a_2). In the first value, x, each index of d is tied to an axis of x, and S is 1.
+The index d_1 is tied to a_1, and d_2 is free (`summands`). The program carries S. For electrons x[i, c] that do not
+interact yet, it has 3 directions in place of 3 N. T may be a sum of several summands: that of the distance of electrons
+a_1 and a_2 has a summand with delta(d_1, a_1), and one with delta(d_1, a_2). In the first value, x, each index of d is
+tied to an axis of x, and S is 1.
 
 Equations that treat all slices along the axis a_1 alike apply to S. Others are these:
 
