@@ -8,6 +8,7 @@ from typing import Final, final
 import numpy as np
 
 from fxad.api.lift import bind_passed_arguments, bind_static_arguments, check_function
+from fxad.core.builder import producing_eqns
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import run_by_layout
 from fxad.core.layout import PREDICATE
@@ -155,7 +156,7 @@ class _EnclosingBodies:
 def _nearest(program: Jaxpr, atoms: Iterable[Atom]) -> tuple[int, ...]:
     """Return the operands of a program from which the fewest equations lead to some values."""
     operands = {v: k for k, v in enumerate(program.ins)}
-    producer = {v: e for e in program.eqns for v in e.outs}
+    producer = producing_eqns(program.eqns)
     frontier = dict.fromkeys([a for a in atoms if not isinstance(a, Lit)])
     seen = set(frontier)
     while frontier and operands.keys().isdisjoint(frontier):

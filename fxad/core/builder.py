@@ -252,6 +252,11 @@ def producers(eqns: Iterable[Eqn]) -> dict[Var, int]:
     return {v: k for k, eqn in enumerate(eqns) for v in eqn.outs}
 
 
+def producing_eqns(eqns: Iterable[Eqn]) -> dict[Atom, Eqn]:
+    """Return the equation that computes each value."""
+    return {v: eqn for eqn in eqns for v in eqn.outs}
+
+
 def last_readers(eqns: Iterable[Eqn]) -> dict[Atom, int]:
     """Return the number of the last equation that reads each value."""
     return {a: k for k, eqn in enumerate(eqns) for a in eqn.ins}

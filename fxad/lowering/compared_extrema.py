@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, producing_eqns, rewrite
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var, all_prims
 from fxad.primitives.control.remat import Remat
@@ -64,7 +64,7 @@ def _compares_extrema(jaxpr: Jaxpr) -> bool:
 
 def _chains(jaxpr: Jaxpr) -> dict[Var, list[list[Eqn]]]:
     """Return, for each extremum, the equations that follow it up to each comparison of its elements with it."""
-    producers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outs}
+    producers = producing_eqns(jaxpr.eqns)
     chains: dict[Var, list[list[Eqn]]] = {}
     for eqn in jaxpr.eqns:
         if isinstance(eqn.prim, Compare):

@@ -4,7 +4,8 @@ Linear in operands:
 
     is_linear           program, operands   -> bool: linear in them, taken together
     is_linear_eqn       equation, operands  -> the same of an equation, whose zeros may count as linear
-    linear_with_zeros   equation, operands  -> the operands with the zeros that must count as linear
+    linear_operands     equation, operands  -> these, with the zeros that must count as linear
+    is_linear_in_each   primitive, operands -> bool: linear in each of them, the others held fixed
     affine_operands     program             -> the operands in each of which, taken alone, the program is affine
 
 Zero:
@@ -49,10 +50,36 @@ def is_linear(jaxpr: Jaxpr, flags: Flags) -> bool:
     return all([a in linear or is_zero(a) for a in jaxpr.outs])
 
 
-def is_linear_eqn(eqn: Eqn, flags: Flags) -> bool:
-    """Return True if an equation is linear in the marked operands, or in these and operands that are literal zeros."""
-    prim = eqn.prim
-    return isinstance(prim, Linear) and (prim.linear_in(flags) or linear_with_zeros(prim, eqn, flags) is not None)
+def is_linear_eqn(eqn: Eqn, flags: Flags, zeros: Container[Atom] = ()) -> bool:
+    """Return True if an equation is linear in the marked operands, or in these and operands that are zero."""
+    return linear_operands(eqn.prim, eqn.ins, flags, zeros) is not None
+
+
+def linear_operands(
+    prim: Primitive, operands: Sequence[Atom], flags: Flags, zeros: Container[Atom] = ()
+) -> Flags | None:
+    """Return the operands in which an equation is jointly linear: the marked ones, and zeros if it is not linear
+    without them. None if it is not linear in any such operands.
+
+    Zeros are literals, and the values in `zeros`. One may count as linear or as fixed. In `concatenate(x_dot, 0)` it is
+    linear: the marked operands (True, False) become (True, True), as no `concatenate` is linear in a part of its
+    operands. In a map of (x_dot, 0, residual 0) that is linear in the first two operands, the residual is fixed. So
+    either all zeros count as linear, or, if there are few, some of them.
+    """
+    if not isinstance(prim, Linear):
+        return None
+    if prim.linear_in(flags):
+        return flags
+    return _jointly_linear(
+        prim, flags, [k for k, a in enumerate(operands) if not flags[k] and (is_zero(a) or a in zeros)]
+    )
+
+
+def is_linear_in_each(prim: Primitive, flags: Flags) -> bool:
+    """Return True if a primitive is linear in each marked operand, with all others fixed, as a product is."""
+    n = len(flags)
+    alone = [tuple([j == k for j in range(n)]) for k in range(n) if flags[k]]
+    return isinstance(prim, Linear) and all([prim.linear_in(mask) for mask in alone])
 
 
 @by_value
@@ -119,17 +146,6 @@ def _affine_in_bodies(prim: HigherOrder, eqn: Eqn, flags: Flags) -> Flags | None
         if grown == marked:
             return tuple([k in outs for k in range(len(eqn.outs))])
         marked = grown
-
-
-def linear_with_zeros(prim: Linear, eqn: Eqn, flags: Flags) -> Flags | None:
-    """Return the operands in which an equation is jointly linear: the marked ones, and literal zeros.
-
-    A zero may count as linear or as known. In `concatenate(x_dot, 0)` it is linear: the marked operands (True, False)
-    become (True, True), as no `concatenate` is linear in a part of its operands. In a map of (x_dot, 0, residual 0)
-    that is linear in the first two operands, the residual is known. So either all zeros count as linear, or, if there
-    are few, some of them.
-    """
-    return _jointly_linear(prim, flags, [k for k, a in enumerate(eqn.ins) if not flags[k] and is_zero(a)])
 
 
 def _jointly_linear(prim: Linear, flags: Flags, others: Sequence[int]) -> Flags | None:

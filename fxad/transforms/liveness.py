@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, producing_eqns
 from fxad.core.dataclasses import dataclass
 from fxad.core.flags import select_by_flags
 from fxad.core.layout import Sliced, Times, UpTo
@@ -101,7 +101,7 @@ def _peak_of(body: _CountedBody) -> Peak:
     at = max(range(len(live)), key=live.__getitem__)
     inner = max(_bodies(eqns[at], at, begin, end), key=lambda body: body.bytes, default=None)
     within = _counted_within(eqns[at], inner)
-    producer = {v: e for e in eqns for v in e.outs}
+    producer = producing_eqns(eqns)
     values = [
         Live(v.aval, producer[v]) for v, k in begin.items() if v in producer and k <= at <= end[v] and v not in within
     ]

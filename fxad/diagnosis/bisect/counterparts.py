@@ -17,6 +17,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
+from fxad.core.builder import producing_eqns
 from fxad.core.dataclasses import dataclass
 from fxad.core.interpreter import array_of, run_by_layout, run_with
 from fxad.diagnosis.bisect.closeness import Closeness
@@ -160,7 +161,7 @@ def _back(
 ) -> Unmatched | None:
     """Return the equation at the end of a chain of values that are not known, from results of a program. `foreign` are
     operands that the other program does not have: arrays that the program closes over."""
-    producers = {v: e for e in jaxpr.eqns for v in e.outs}
+    producers = producing_eqns(jaxpr.eqns)
     values: dict[Atom, NDArray] = dict(zip(jaxpr.ins, operands, strict=True))
     is_known: dict[Atom, bool] = {v: v not in foreign for v in jaxpr.ins}
 

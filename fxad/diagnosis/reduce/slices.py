@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from fxad import dtypes
-from fxad.core.builder import Builder, live_ins, subprogram
+from fxad.core.builder import Builder, live_ins, producing_eqns, subprogram
 from fxad.core.dce import live_eqns
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.diagnosis.reduce.recorded import ValuesOfRun
@@ -74,7 +74,7 @@ def whole(jaxpr: Jaxpr, run: ValuesOfRun | None, *, scalar: bool = False) -> Can
 def cones(jaxpr: Jaxpr, depth: int) -> Iterator[tuple[Hashable, list[Eqn]]]:
     """Yield for each equation, last first, the equations from which it is computed, up to `depth` before it, with a key
     that two such programs share if they have the same operations over operands of the same types."""
-    producers: dict[Atom, Eqn] = {v: eqn for eqn in jaxpr.eqns for v in eqn.outs}
+    producers = producing_eqns(jaxpr.eqns)
     place = {id(eqn): k for k, eqn in enumerate(jaxpr.eqns)}
     keys: dict[tuple[int, int], Hashable] = {}
 

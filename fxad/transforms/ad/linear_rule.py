@@ -29,7 +29,7 @@ from typing import Final
 
 from fxad.core.builder import Builder, single_equation
 from fxad.core.dce import dce, read_operands, remove_dead_eqns
-from fxad.core.flags import flags_or, leading, select_by_flags
+from fxad.core.flags import leading, select_by_flags
 from fxad.core.memo import by_value
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, LinearizedBody, Lit, source_text
@@ -223,9 +223,7 @@ def _first_nonlinear(jaxpr: Jaxpr, flags: Flags, n_out: int) -> Eqn | int | None
         if not any(marks):
             zeros.update(select_by_flags(eqn.outs, zero_results(eqn, eqn.ins, zeros)))
             continue
-        # concatenate(x_dot, z) with z = 0 is linear in both together, and not in x_dot alone
-        with_zeros = flags_or(marks, zero_mask(eqn.ins, zeros))
-        if not (is_linear_eqn(eqn, marks) or is_linear_eqn(eqn, with_zeros) or isinstance(eqn.prim, HigherOrder)):
+        if not (is_linear_eqn(eqn, marks, zeros) or isinstance(eqn.prim, HigherOrder)):
             return eqn
         dependent.update(_dependent_results(eqn, marks, eqn.outs))
     for k, a in enumerate(jaxpr.outs[n_out:]):

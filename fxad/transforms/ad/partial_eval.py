@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxad.core.builder import Builder, subprogram
+from fxad.core.builder import Builder, producing_eqns, subprogram
 from fxad.core.dce import dce, live_eqns
 from fxad.core.flags import merge_by_flags, select_by_flags, split_by_flags
 from fxad.core.layout import Layout
@@ -111,7 +111,7 @@ def _layout_without_steps(prim: Primitive) -> Layout | None:
 
 def _describe(jaxpr: Jaxpr, residuals: Sequence[Atom]) -> tuple[PassedValue, ...]:
     """Return names, types and lines of the residuals."""
-    producer: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+    producer = producing_eqns(jaxpr.eqns)
     numbers = {a: k for k, a in enumerate(producer)}
     operands: dict[Atom, int] = {v: k for k, v in enumerate(jaxpr.ins)}
     out = []

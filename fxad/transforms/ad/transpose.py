@@ -39,7 +39,7 @@ from fxad.ir import (
 )
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.elementwise.arithmetic import ADD, NEG
-from fxad.primitives.linearity import is_linear, is_zero, linear_with_zeros, vanishes, zero_values
+from fxad.primitives.linearity import is_linear, is_zero, linear_operands, vanishes, zero_values
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.partial_eval import partial_eval
 from fxad.transforms.locate import check_counts, describe, locate
@@ -58,16 +58,13 @@ class TransposeBuilder(Builder):
         self.n -= len(self.eqns.pop().outs)
 
 
-def _linear_operands(eqn: Eqn, linear: set[Atom]) -> Flags:
+def _operands_with_cotangents(eqn: Eqn, linear: set[Atom]) -> Flags:
     """Return flags for the operands of `eqn` to which the cotangent flows. Raises: NotLinearError."""
     prim, flags = eqn.prim, tuple([a in linear for a in eqn.ins])
-    if isinstance(prim, Linear):
-        if prim.linear_in(flags):
-            return flags
-        # zeros count as linear operands; only equations with bodies need to know which, others ignore their cotangents
-        with_zeros = linear_with_zeros(prim, eqn, flags)
-        if with_zeros is not None:
-            return with_zeros if isinstance(prim, HigherOrder) else flags
+    with_zeros = linear_operands(prim, eqn.ins, flags)
+    if with_zeros is not None:
+        # only equations with bodies need to know which zeros are linear operands; others ignore their cotangents
+        return with_zeros if isinstance(prim, HigherOrder) else flags
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",
         equation=describe(eqn),
@@ -170,10 +167,10 @@ def backward_eqn(
         if popped.count(None) == len(popped):
             return
         cts = tuple([Zero(v.aval) if ct is None else ct for ct, v in zip(popped, eqn.outs, strict=True)])
-    flags = _linear_operands(eqn, linear_values)
+    flags = _operands_with_cotangents(eqn, linear_values)
     args = tuple([Hole(a.aval) if lin else env.get(a, a) for a, lin in zip(eqn.ins, flags, strict=True)])
     ctx.source = eqn.source
-    prim = cast(Linear, eqn.prim)  # `_linear_operands` has checked it
+    prim = cast(Linear, eqn.prim)  # `_operands_with_cotangents` has checked it
     if isinstance(prim, HigherOrder):
         prim, cts = _with_earlier_cotangents(prim, eqn, flags, cts, ct_env)
     try:
@@ -256,7 +253,7 @@ def split_linear(jaxpr: Jaxpr, linear: Flags) -> Jaxpr:
     literals in equations that are only linear if an operand is zero. Return the program itself if all its equations are
     linear.
 
-    Only a literal counts as a linear zero (`linear_with_zeros`), and the halves of `partial_eval` may hide one:
+    Only a literal counts as a linear zero (`linear_operands`), and the halves of `partial_eval` may hide one:
 
         the program            v = call[(x_dot, u) -> let z = 0.0 * u in concatenate(x_dot, z)] x_dot u
         its known half         z = 0.0 * u

@@ -230,7 +230,7 @@ class _Search:
         for v in self.graph.ins:
             if not v.aval.size and v not in self.computed_by:
                 # by an equation, not as a literal: transposition counts literal zeros as linear operands
-                # (`primitives.linearity.linear_with_zeros`)
+                # (`primitives.linearity.linear_operands`)
                 b = self._builder()
                 zero = Lit.of(0, v.aval.with_shape(()))
                 self._add_step((), b, {v: b.one(BroadcastInDim(v.aval.shape, ()), zero)})

@@ -40,7 +40,7 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL
 from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import Binary
 from fxad.primitives.linear_call import LinearCall
-from fxad.primitives.linearity import is_zero
+from fxad.primitives.linearity import is_linear_in_each, is_zero, linear_operands
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_expand_dims, emit_reshape
 from fxad.primitives.slicing import Concatenate, emit_slice
 from fxad.transforms.vmap import over_stack
@@ -223,11 +223,10 @@ class _RowBuilder:
         if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or prim.effects:
             raise _NotHomogeneousError
         flags = tuple([d > 0 for d in degrees])
-        joint = tuple([m or is_zero(a) for m, a in zip(flags, args, strict=True)])
-        if len({degrees[k] for k in varying}) == 1 and (prim.linear_in(flags) or prim.linear_in(joint)):
+        if len({degrees[k] for k in varying}) == 1 and linear_operands(prim, args, flags) is not None:
             degree = degrees[varying[0]]
             return degree, self.by_row(prim, args, flags, self.grading.size(degree))
-        if len(varying) != 2 or any([not prim.linear_in(tuple([j == k for j in range(len(args))])) for k in varying]):
+        if len(varying) != 2 or not is_linear_in_each(prim, flags):
             raise _NotHomogeneousError
         return sum(degrees), (self.product(prim, args, varying, degrees),)
 

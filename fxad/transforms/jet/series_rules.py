@@ -8,6 +8,7 @@ from typing import Final, final
 
 from fxad.ir import Aval, Flags, HigherOrder, Linear, Primitive
 from fxad.primitives.custom import CallWithRules
+from fxad.primitives.linearity import is_linear_in_each
 from fxad.transforms.jet.rows import ROWS
 
 HIGH_ORDER: Final = 8  # each primitive has the rule of high orders
@@ -59,7 +60,4 @@ def _is_affine(prim: Primitive, avals: Sequence[Aval], varies: Flags) -> bool:
 
 def _is_bilinear(prim: Primitive, varies: Flags) -> bool:
     """Return True if the equation is linear in each of two varying operands, the other held fixed."""
-    if not isinstance(prim, Linear) or isinstance(prim, HigherOrder) or sum(varies) != 2:
-        return False
-    alone = [tuple([k == j for k in range(len(varies))]) for j, v in enumerate(varies) if v]
-    return all([prim.linear_in(mask) for mask in alone])
+    return sum(varies) == 2 and not isinstance(prim, HigherOrder) and is_linear_in_each(prim, varies)

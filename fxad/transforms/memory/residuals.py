@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, SupportsIndex, final
 
-from fxad.core.builder import Builder, rewrite
+from fxad.core.builder import Builder, producing_eqns, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.memo import by_value
@@ -199,7 +199,7 @@ class _PrimalOrigins:
         of `flat`, the same value in the primal program."""
         self._ins = primal.ins
         self.unmarked = unmarked_values(primal.eqns)
-        self.producer: dict[Atom, Eqn] = {v: e for e in primal.eqns for v in e.outs}
+        self.producer = producing_eqns(primal.eqns)
         self._position: dict[Atom, int] = {v: k for k, v in enumerate(self.producer)}
         self._value_of: dict[Atom, Var] = {}  # for a value of the primal program, the value of `flat`
         position: dict[Var, int] = {}

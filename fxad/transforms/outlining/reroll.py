@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder, producing_eqns, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
@@ -164,7 +164,7 @@ def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
         b.extend([jaxpr.eqns[at] for at in places], env)
 
     copy([at for at in range(last) if at not in calls and at not in later])
-    producer = {v: eqn for eqn in b.eqns for v in eqn.outs}
+    producer = producing_eqns(b.eqns)
     b.source = jaxpr.eqns[first].source
     columns = [substitute(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
     results = _scanned(b, chain, columns, producer, _results_used_outside(jaxpr, chain))

@@ -70,8 +70,8 @@ def _solve(a: int, left: _Side, d: int, right: _Side) -> list[_Solution] | None:
     Numbers with several indices are written as high * radix + low, where the radix is the greatest stride. As long as
     0 <= low < radix, numbers are equal if and only if both digits are. Strides that the radix divides belong to the
     high digit, smaller ones to the low digit, so the digits have different indices: the equation becomes one for the
-    high digits and one for the low digits, and each pair of their solutions is a solution. `_digits_of` cuts a side into
-    parts in which the low digit stays in its bounds, and each pair of parts is solved alone.
+    high digits and one for the low digits, and each pair of their solutions is a solution. `_digits_of` cuts a side
+    into parts in which the low digit stays in its bounds, and each pair of parts is solved alone.
 
     Example: the slice m = 3 + p of 12 elements, for p < 10, of a transposed matrix, where m = 4 h + l is element
     h + 10 l, for h < 3 and l < 4. To the radix 4, the slice has three parts (see `_digits_of`), the matrix one, (h, l):

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
+from fxad.core.builder import producing_eqns
 from fxad.core.dce import dce
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Sliced, Times
@@ -130,7 +131,7 @@ def _counters(layout: Layout, k: int) -> dict[int, int] | None:
     """Return what each step of a loop adds to its carries, by operand; None if one is no integer to which a literal is
     added."""
     body, places, results = layout.bodies[k].jaxpr, layout.operand_indices(k), layout.result_indices(k)
-    made = {v: e for e in body.eqns for v in e.outs}
+    made = producing_eqns(body.eqns)
     added: dict[int, int] = {}
     for p, r in layout.carries.items():
         before, after = body.ins[places.index(p)], body.outs[results.index(r)]

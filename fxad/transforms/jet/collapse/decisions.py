@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import Final, NamedTuple, final
 
-from fxad.core.builder import producers
+from fxad.core.builder import producers, producing_eqns
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Var
@@ -105,7 +105,7 @@ class Decisions:
         new = [Var(~(n + k), a.aval) for k, a in enumerate(weights or ())]  # operand j of a program is the variable ~j
         self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
         self.forms: tuple[Form, ...] = ()  # of the results
-        self.defs: dict[Atom, Eqn] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.defs = producing_eqns(jaxpr.eqns)
         self.number = producers(jaxpr.eqns)  # of the equation that computes a value
         self.demanded: dict[Atom, set[Form]] = {}
         self.on_sums: dict[Atom, EquationOnSums] = {}  # by result

@@ -49,7 +49,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final, final
 
-from fxad.core.builder import Builder
+from fxad.core.builder import Builder, producing_eqns
 from fxad.core.dce import dce
 from fxad.core.memo import by_value
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Linear, Lit, Primitive
@@ -72,7 +72,7 @@ class _DirectionBuilder(SummandBuilder):
     def __init__(self, jaxpr: Jaxpr) -> None:
         super().__init__(Builder())
         self.jaxpr: Final = jaxpr
-        self.defs: Final[dict[Atom, Eqn]] = {v: e for e in jaxpr.eqns for v in e.outs}
+        self.defs: Final = producing_eqns(jaxpr.eqns)
         self.readers: Final[dict[Atom, set[type[Primitive]]]] = {}
         for eqn in jaxpr.eqns:
             for a in eqn.ins:
