@@ -261,8 +261,8 @@ def _unfusible_joins(
         %5 = add %2 %4        reads %4 from memory, which is later than %2: so %2 is in memory too
     """
     count = reads.count
-    found = reads.joins & reads.in_layout
-    in_memory = set(found)
+    joins = reads.joins & reads.in_layout
+    in_memory = set(joins)
     latest = [-1] * len(program.avals)  # the latest value in memory that the expression of a value reads
     for prim, ins, outs in program.ops:
         fusion = costs[type(prim)][0]
@@ -277,7 +277,7 @@ def _unfusible_joins(
                 and a not in in_memory
                 and any([reads_until[b] > a for b in ins if b != a])
             ):
-                found.add(a)
+                joins.add(a)
                 in_memory.add(a)
                 reads_until[a] = a
         until = max(reads_until.values(), default=-1)
@@ -285,7 +285,7 @@ def _unfusible_joins(
             latest[out] = until
             if own_kernel or (fusion is Fusion.EXPENSIVE and count[out] > 1):
                 in_memory.add(out)
-    return found
+    return joins
 
 
 def _in_memory(
@@ -302,19 +302,19 @@ def _in_memory(
         %2 = reduce_sum %1
         %3 = reduce_max %1
     """
-    found = _unfusible_joins(program, reads, costs)
+    in_memory = _unfusible_joins(program, reads, costs)
     read_in = [_UNREAD] * len(program.avals)  # for each value, the kernel that reads it, or `_SEVERAL`
     for k in reversed(range(len(program.ops))):  # the readers of a value before it
         prim, ins, outs = program.ops[k]
         fusion = costs[type(prim)][0]
-        own_kernel = fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION or not found.isdisjoint(outs)
+        own_kernel = fusion is Fusion.KERNEL or fusion is Fusion.REDUCTION or not in_memory.isdisjoint(outs)
         kernel = k if own_kernel else _kernel_of_readers(k, outs, reads, read_in)
         if kernel == _SEVERAL and fusion is Fusion.EXPENSIVE:
-            found.update(outs)
+            in_memory.update(outs)
             kernel = k
         for a in ins:
             read_in[a] = kernel if read_in[a] in (_UNREAD, kernel) else _SEVERAL
-    return found
+    return in_memory
 
 
 def _kernel_of_readers(k: int, outs: range, reads: _Reads, read_in: Sequence[int]) -> int:

@@ -98,15 +98,15 @@ def _peak_of(body: _CountedBody) -> Peak:
     live, eqns = _bytes_in_memory(flat, begin, end), flat.eqns
     if not live:
         return Peak(0, ())
-    at = max(range(len(live)), key=live.__getitem__)
-    inner = max(_bodies(eqns[at], at, begin, end), key=lambda body: body.bytes, default=None)
-    within = _counted_within(eqns[at], inner)
+    peak = max(range(len(live)), key=live.__getitem__)
+    inner = max(_bodies(eqns[peak], peak, begin, end), key=lambda body: body.bytes, default=None)
+    within = _counted_within(eqns[peak], inner)
     producer = producing_eqns(eqns)
     values = [
-        Live(v.aval, producer[v]) for v, k in begin.items() if v in producer and k <= at <= end[v] and v not in within
+        Live(v.aval, producer[v]) for v, k in begin.items() if v in producer and k <= peak <= end[v] and v not in within
     ]
     values += _peak_of(inner).values if inner is not None else ()
-    return Peak(live[at], tuple(sorted(values, key=lambda value: -value.aval.nbytes)))
+    return Peak(live[peak], tuple(sorted(values, key=lambda value: -value.aval.nbytes)))
 
 
 def _without_calls(jaxpr: Jaxpr) -> Jaxpr:

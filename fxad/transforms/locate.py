@@ -56,7 +56,7 @@ def body_label(eqn: Eqn, body: Jaxpr) -> str:
     prim = eqn.prim
     assert isinstance(prim, HigherOrder), "an equation with bodies"
     layout = prim.layout
-    branches = [own.jaxpr for own in layout.bodies if type(own.runs) is OneOf]
+    branches = [branch.jaxpr for branch in layout.bodies if type(branch.runs) is OneOf]
     if body in branches:
         return f"branch {branches.index(body)} of {prim.name}"
     return f"{layout.label or prim.name} of {body.name}"

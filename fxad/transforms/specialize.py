@@ -175,8 +175,8 @@ def with_fresh_size(rule: Jaxpr, declared: int, names: Sequence[SizeName]) -> tu
     (name,) = names_of(declared)
     if name.name not in [n.name for n in names]:
         return declared, rule
-    taken = {n.name for n in (*names, *_all_names(rule))}
-    size = next(n for k in count() for n in [bound_size(k, name.at_least)] if names_of(n)[0].name not in taken)
+    used_names = {n.name for n in (*names, *_all_names(rule))}
+    size = next(n for k in count() for n in [bound_size(k, name.at_least)] if names_of(n)[0].name not in used_names)
     return size, specialize(rule, ((name.name, size),))
 
 

@@ -134,15 +134,18 @@ def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:
 def _static_index(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
     assert isinstance(prim, Index)
     (x, *places), largest = ins, _largest_starts(ins[0].aval.shape, prim.sizes)
-    starts, left = list(prim.starts), []
+    starts, dynamic_left = list(prim.starts), []
     for a, place in zip(prim.dynamic, places, strict=True):
         known = _literal_starts((place,), (largest[a],))
         if known is None:
-            left.append((a, place))
+            dynamic_left.append((a, place))
         else:
             starts[a] = known[0]
-    axes = tuple([a for a, _ in left])
-    return Index(tuple(starts), prim.sizes, prim.strides, prim.dropped, axes), (x, *[place for _, place in left])
+    axes = tuple([a for a, _ in dynamic_left])
+    return Index(tuple(starts), prim.sizes, prim.strides, prim.dropped, axes), (
+        x,
+        *[place for _, place in dynamic_left],
+    )
 
 
 def _static_slice(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:

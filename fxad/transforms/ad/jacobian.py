@@ -47,13 +47,13 @@ def blocks(emit: Emit, x: Atom, avals: Sequence[Aval], *, last: bool) -> list[At
     offset = 0
     for a in avals:
         starts, limits = (offset,) + (0,) * len(rest), (offset + a.size, *rest)
-        part: Atom = x if len(avals) == 1 else emit.one(Slice(starts, limits, (1,) * len(limits)), x)
+        block: Atom = x if len(avals) == 1 else emit.one(Slice(starts, limits, (1,) * len(limits)), x)
         if last:
-            part = move_axis(emit, part, 0, len(rest))
+            block = move_axis(emit, block, 0, len(rest))
             shape = (*rest, *a.shape)
         else:
             shape = (*a.shape, *rest)
-        out.append(part if part.aval.shape == shape else emit.one(Reshape(shape), part))
+        out.append(block if block.aval.shape == shape else emit.one(Reshape(shape), block))
         offset += a.size
     return out
 
@@ -94,10 +94,10 @@ def jacfwd(jaxpr: Jaxpr, wrt: Flags, n_out: int, holomorphic: bool = False) -> J
     dims: Dims = (None,) * len(jaxpr.ins) + (0,) * len(avals)
     _, out_dims = vmap(forward, size, dims)
     pushed, _ = vmap(forward, size, dims, out_dims[:n] + (0,) * sum(nonzero))
-    both = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
+    outs_and_stacks = b.inline(pushed, [*jaxpr.ins, *basis(b, avals)])
     # an equation that computes values and tangents together may have added the batch axis to the values
-    outs = both[:n] if out_dims[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
-    tangents = iter(both[n:])
+    outs = outs_and_stacks[:n] if out_dims[:n].count(None) == n else b.inline(jaxpr, jaxpr.ins)
+    tangents = iter(outs_and_stacks[n:])
     jacobians: list[Atom] = []
     stacks = [next(tangents) if nz else None for nz in nonzero]
     for aval, stack in zip(jaxpr.out_avals[:n_out], stacks, strict=False):
@@ -116,9 +116,9 @@ def jacrev(jaxpr: Jaxpr, wrt: Flags, n_out: int, holomorphic: bool = False) -> J
     """
     avals = select_by_flags(jaxpr.in_avals, wrt)
     _check_kind(jaxpr, "jacrev", jaxpr.out_avals[:n_out], avals, holomorphic)
-    both = vjp(jaxpr, wrt)
+    reverse = vjp(jaxpr, wrt)
     b = Builder.like(jaxpr)
-    primal = b.inline(both.forward, jaxpr.ins)
+    primal = b.inline(reverse.forward, jaxpr.ins)
     outs, residuals = primal[: len(jaxpr.outs)], primal[len(jaxpr.outs) :]
     seeds_of = jaxpr.out_avals[:n_out]
     size = sum([a.size for a in seeds_of])
@@ -129,8 +129,8 @@ def jacrev(jaxpr: Jaxpr, wrt: Flags, n_out: int, holomorphic: bool = False) -> J
             cts.append(next(seeds))
         elif a.inexact:
             cts.append(Lit.zero(a.stacked(size)))
-    dims: Dims = (0,) * len(cts) + (None,) * both.n_res
-    pulled, _ = vmap(both.backward, size, dims, (0,) * len(avals))
+    dims: Dims = (0,) * len(cts) + (None,) * reverse.n_res
+    pulled, _ = vmap(reverse.backward, size, dims, (0,) * len(avals))
     by_operand = [blocks(b, x, seeds_of, last=False) for x in b.inline(pulled, [*cts, *residuals])]
     jacobians = [by_operand[j][i] for i in range(n_out) for j in range(len(avals))]
     return b.build([*outs, *jacobians], f"jacrev_{jaxpr.name}")

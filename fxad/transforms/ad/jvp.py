@@ -107,12 +107,12 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
     for eqn in jaxpr.eqns:
         ins = eqn.ins
         primals = tuple([get(a, a) for a in ins])
-        dots_in = [tangent(a) for a in ins]
-        if not any(dots_in):
+        operand_tangents = [tangent(a) for a in ins]
+        if not any(operand_tangents):
             env.update(zip(eqn.outs, ctx.copy(eqn, primals), strict=True))
             continue
         ctx.source = ctx.linear.source = eqn.source
-        tangents_in: Tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
+        tangents_in: Tangents = tuple([t or Zero(a.aval) for t, a in zip(operand_tangents, ins, strict=True)])
         try:
             outs, out_tangents = eqn.prim.jvp(rule_ctx, primals, tangents_in)
             if not len(outs) == len(out_tangents) == len(eqn.outs):
@@ -125,10 +125,10 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
             if type(out_tangents[0]) is Lin:
                 tangents[eqn.outs[0]] = out_tangents[0]
             continue
-        for v, out, dot in zip(eqn.outs, outs, out_tangents, strict=True):
+        for v, out, out_tangent in zip(eqn.outs, outs, out_tangents, strict=True):
             env[v] = out
-            if type(dot) is Lin:
-                tangents[v] = dot
+            if type(out_tangent) is Lin:
+                tangents[v] = out_tangent
     return tuple([get(a, a) for a in jaxpr.outs])
 
 
@@ -141,12 +141,12 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
         flags = tuple([a in reached for a in eqn.ins])
         if not any(flags):
             continue
-        alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
+        program = single_equation(eqn.prim, [a.aval for a in eqn.ins])
         try:
-            out_nonzero = jvp(alone, flags)[1]
+            out_nonzero = jvp(program, flags)[1]
         except NotDifferentiableError:
             by_bodies = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
-            out_nonzero = tuple([by_bodies and a.inexact for a in alone.out_avals])
+            out_nonzero = tuple([by_bodies and a.inexact for a in program.out_avals])
         reached.update(select_by_flags(eqn.outs, out_nonzero))
 
 

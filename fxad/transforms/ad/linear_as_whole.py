@@ -91,13 +91,13 @@ def _at_zero_tangents(flat: Jaxpr, dependent: set[Atom], outs: tuple[Atom, ...],
     """Return the program first `n_in` operands -> `outs`, with zeros for the other operands, the tangents. `dependent`
     are the values that depend on the tangents."""
     live: set[Atom] = set(outs)
-    kept: list[Eqn] = []
+    live_eqns: list[Eqn] = []
     for eqn in reversed(flat.eqns):
         takes_tangents = not dependent.isdisjoint(eqn.ins)
         if not live.isdisjoint(eqn.outs) or (eqn.prim.effects and not takes_tangents):
-            kept.append(eqn_without_effects(eqn) if takes_tangents else eqn)
+            live_eqns.append(eqn_without_effects(eqn) if takes_tangents else eqn)
             live.update(eqn.ins)
-    with_tangents = subprogram(reversed(kept), flat.ins, outs, flat.name)
+    with_tangents = subprogram(reversed(live_eqns), flat.ins, outs, flat.name)
     b = Builder()
     args: list[Atom] = [*b.inputs(flat.in_avals[:n_in]), *[Lit.zero(a) for a in flat.in_avals[n_in:]]]
     return dce(b.build(b.inline(with_tangents, args), flat.name))

@@ -271,5 +271,5 @@ def _dependent_results(eqn: Eqn, flags: Flags, outs: Sequence[Atom]) -> list[Ato
     the jvp of the equation alone. A body may have other results too."""
     if not isinstance(eqn.prim, HigherOrder) or is_linear_eqn(eqn, flags):
         return list(outs)
-    alone = single_equation(eqn.prim, [a.aval for a in eqn.ins])
-    return list(select_by_flags(outs, jvp(alone, flags)[1]))
+    program = single_equation(eqn.prim, [a.aval for a in eqn.ins])
+    return list(select_by_flags(outs, jvp(program, flags)[1]))

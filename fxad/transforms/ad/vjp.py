@@ -106,5 +106,5 @@ def grad(jaxpr: Jaxpr, wrt: Flags) -> Jaxpr:
 
     Law: the gradients of `value_and_grad`, without the equations that only the value needs.
     """
-    both = value_and_grad(jaxpr, wrt)
-    return dce(Jaxpr(both.ins, both.eqns, both.outs[1:], f"grad_{jaxpr.name}"))
+    with_value = value_and_grad(jaxpr, wrt)
+    return dce(Jaxpr(with_value.ins, with_value.eqns, with_value.outs[1:], f"grad_{jaxpr.name}"))

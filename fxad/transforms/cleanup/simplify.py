@@ -109,8 +109,8 @@ def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]
 def _call_of_branch(b: Builder, layout: Layout, k: int, ins: tuple[Atom, ...]) -> list[Atom]:
     """Add a call of branch k. Return the results of the equation."""
     values = b(Call(layout.bodies[k].jaxpr), *[ins[p] for p in layout.operand_indices(k)])
-    found = dict(zip(layout.result_indices(k), values, strict=True))
-    return [found[q] for q in range(len(found))]
+    by_result = dict(zip(layout.result_indices(k), values, strict=True))
+    return [by_result[q] for q in range(len(by_result))]
 
 
 def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:

@@ -82,8 +82,8 @@ def sketch(b: Builder, x: Atom) -> Atom:
     i = b.one(XOR, i, b.one(SHIFT_RIGHT_LOGICAL, i, Lit.of(15, number)))
     i = b.one(MUL, i, Lit.of(0x85EBCA77, number))
     signed = emit_where(b, b.one(GE, i, Lit.of(1 << 31, number)), b.one(NEG, line), line)
-    whole = b.one(Pad((0,), (rows * SUMS - n,), (0,)), signed, Lit.of(0, line.aval.with_shape(())))
-    return b.one(ReduceSum((0,)), emit_reshape(b, whole, (rows, SUMS)))
+    padded = b.one(Pad((0,), (rows * SUMS - n,), (0,)), signed, Lit.of(0, line.aval.with_shape(())))
+    return b.one(ReduceSum((0,)), emit_reshape(b, padded, (rows, SUMS)))
 
 
 def _flattened(b: Builder, x: Atom) -> Atom:

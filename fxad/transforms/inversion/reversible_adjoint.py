@@ -186,8 +186,8 @@ class IvjpCtx:
         call = Call(prim.complete(rule.ivjp, over_stack))
         results = _results_of(ivjp_eqn.eqn, rule.kept, self.b(call, *outs, *kept, *cts))
         # the rule returns the cotangents of all operands that move
-        wanted = select_by_flags(ivjp_eqn.perturbed, prim.function.moving)
-        return IvjpResults(results.operands, select_by_flags(results.cotangents, wanted))
+        perturbed = select_by_flags(ivjp_eqn.perturbed, prim.function.moving)
+        return IvjpResults(results.operands, select_by_flags(results.cotangents, perturbed))
 
     def _scan(self, prim: Scan, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:
         """Emit one loop from the last step to the first. Each step reconstructs its operands and propagates

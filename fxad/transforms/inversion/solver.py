@@ -354,10 +354,10 @@ class _Search:
             assert v.aval is a.aval, (
                 f"{[e.prim.name for e in eqns]}: the inverse gives {a.aval} for an operand {v.aval}"
             )
-        own = {v for e in b.eqns for v in e.outs}
+        computed = {v for e in b.eqns for v in e.outs}
         used = dict.fromkeys([*[a for e in b.eqns for a in e.ins], *computes.values(), *b.measures])
         assert used.keys().isdisjoint(computes), "a step computes values that are unknown, and reads those that are not"
-        reads = tuple([a for a in used if isinstance(a, Var) and a not in own])
+        reads = tuple([a for a in used if isinstance(a, Var) and a not in computed])
         step = BackwardStep(eqns, tuple(b.eqns), computes, reads, tuple(b.measures), b.unmeasured)
         for v in computes:
             self._mark_known(v, step)

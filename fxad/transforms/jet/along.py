@@ -69,16 +69,16 @@ def _broadcast(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     shape = without(prim.shape, axis)
     if axis not in prim.dims:
         return Along(BroadcastInDim(shape, after_removal(prim.dims, axis)), (None,))
-    at = prim.dims.index(axis)
-    if ins[0].shape[at] != prim.shape[axis]:
+    operand_axis = prim.dims.index(axis)
+    if ins[0].shape[operand_axis] != prim.shape[axis]:
         return None
-    return Along(BroadcastInDim(shape, after_removal(prim.dims, axis)), (at,))
+    return Along(BroadcastInDim(shape, after_removal(prim.dims, axis)), (operand_axis,))
 
 
 def _reduce_sum(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, ReduceSum)
-    at = [a for a in range(ins[0].ndim) if a not in prim.axes][axis]
-    return Along(ReduceSum(after_removal(prim.axes, at)), (at,))
+    operand_axis = [a for a in range(ins[0].ndim) if a not in prim.axes][axis]
+    return Along(ReduceSum(after_removal(prim.axes, operand_axis)), (operand_axis,))
 
 
 def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
@@ -86,23 +86,23 @@ def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     if ins[0].symbolic or any([not isinstance(n, int) for n in prim.shape]):
         return None
     before, size, shape = prod(prim.shape[:axis]), prim.shape[axis], ins[0].shape
-    at = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
-    if at is None or not before or not size:
+    operand_axis = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
+    if operand_axis is None or not before or not size:
         return None
-    return Along(Reshape(without(prim.shape, axis)), (at,))
+    return Along(Reshape(without(prim.shape, axis)), (operand_axis,))
 
 
 def _transpose(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Transpose)
-    at = prim.perm[axis]
-    return Along(Transpose(after_removal(prim.perm, at)), (at,))
+    operand_axis = prim.perm[axis]
+    return Along(Transpose(after_removal(prim.perm, operand_axis)), (operand_axis,))
 
 
 def _squeeze(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Squeeze)
     removed = [a % ins[0].ndim for a in prim.axes]
-    at = [a for a in range(ins[0].ndim) if a not in removed][axis]
-    return Along(Squeeze(after_removal(removed, at)), (at,))
+    operand_axis = [a for a in range(ins[0].ndim) if a not in removed][axis]
+    return Along(Squeeze(after_removal(removed, operand_axis)), (operand_axis,))
 
 
 def _expand_dims(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
@@ -111,8 +111,8 @@ def _expand_dims(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
     added = [a % ndim for a in prim.axes]
     if axis in added:
         return None
-    at = [a for a in range(ndim) if a not in added].index(axis)
-    return Along(ExpandDims(after_removal(added, axis)), (at,))
+    operand_axis = [a for a in range(ndim) if a not in added].index(axis)
+    return Along(ExpandDims(after_removal(added, axis)), (operand_axis,))
 
 
 def _rev(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
@@ -129,12 +129,16 @@ def _slice(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
 
 def _index(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
     assert isinstance(prim, Index)
-    at = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
-    if at in prim.dynamic or (prim.starts[at], prim.sizes[at], prim.strides[at]) != (0, ins[0].shape[at], 1):
+    operand_axis = [a for a in range(ins[0].ndim) if a not in prim.dropped][axis]
+    if operand_axis in prim.dynamic or (
+        prim.starts[operand_axis],
+        prim.sizes[operand_axis],
+        prim.strides[operand_axis],
+    ) != (0, ins[0].shape[operand_axis], 1):
         return None
-    starts, sizes, strides = [without(values, at) for values in (prim.starts, prim.sizes, prim.strides)]
-    dropped, dynamic = after_removal(prim.dropped, at), after_removal(prim.dynamic, at)
-    return Along(Index(starts, sizes, strides, dropped, dynamic), (at, *[None] * len(dynamic)))
+    starts, sizes, strides = [without(values, operand_axis) for values in (prim.starts, prim.sizes, prim.strides)]
+    dropped, dynamic = after_removal(prim.dropped, operand_axis), after_removal(prim.dynamic, operand_axis)
+    return Along(Index(starts, sizes, strides, dropped, dynamic), (operand_axis, *[None] * len(dynamic)))
 
 
 def _pad(prim: Primitive, _: Sequence[Aval], axis: int) -> Along | None:
@@ -164,23 +168,23 @@ def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
             (rhs, prim.rhs_batch, prim.rhs_contract),
         )
     ]
-    at: tuple[int | None, int | None]
+    axes: tuple[int | None, int | None]
     if axis < n_batch:
-        at = prim.lhs_batch[axis], prim.rhs_batch[axis]
+        axes = prim.lhs_batch[axis], prim.rhs_batch[axis]
     elif axis < n_batch + len(lhs_free):
-        at = lhs_free[axis - n_batch], None
+        axes = lhs_free[axis - n_batch], None
     else:
-        at = None, rhs_free[axis - n_batch - len(lhs_free)]
-    left, right = at
+        axes = None, rhs_free[axis - n_batch - len(lhs_free)]
+    lhs_axis, rhs_axis = axes
     return Along(
         replace(
             prim,
-            lhs_contract=after_removal(prim.lhs_contract, left),
-            lhs_batch=after_removal(prim.lhs_batch, left),
-            rhs_contract=after_removal(prim.rhs_contract, right),
-            rhs_batch=after_removal(prim.rhs_batch, right),
+            lhs_contract=after_removal(prim.lhs_contract, lhs_axis),
+            lhs_batch=after_removal(prim.lhs_batch, lhs_axis),
+            rhs_contract=after_removal(prim.rhs_contract, rhs_axis),
+            rhs_batch=after_removal(prim.rhs_batch, rhs_axis),
         ),
-        at,
+        axes,
     )
 
 
@@ -228,8 +232,8 @@ def is_constant(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> bool:
     eqn = defs.get(a)
     if eqn is None or not isinstance(eqn.prim, BroadcastInDim | Transpose | Reshape | ExpandDims | Squeeze):
         return False
-    to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
-    return to is not None and (to.axes[0] is None or is_constant(defs, eqn.ins[0], to.axes[0]))
+    slice_map = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+    return slice_map is not None and (slice_map.axes[0] is None or is_constant(defs, eqn.ins[0], slice_map.axes[0]))
 
 
 def slice_of(b: Builder, defs: Mapping[Atom, Eqn], value_of: Callable[[Atom], Atom], a: Atom, axis: int) -> Atom:
@@ -237,15 +241,17 @@ def slice_of(b: Builder, defs: Mapping[Atom, Eqn], value_of: Callable[[Atom], At
     if isinstance(a, Lit):
         return a.with_shape(without(a.aval.shape, axis))
     eqn = defs[a]
-    to = along(eqn.prim, [x.aval for x in eqn.ins], axis)
-    assert to is not None
+    slice_map = along(eqn.prim, [x.aval for x in eqn.ins], axis)
+    assert slice_map is not None
     (x,) = eqn.ins
-    source = value_of(x) if to.axes[0] is None else slice_of(b, defs, value_of, x, to.axes[0])
+    source = value_of(x) if slice_map.axes[0] is None else slice_of(b, defs, value_of, x, slice_map.axes[0])
     if source.aval.shape == without(a.aval.shape, axis):
-        same = isinstance(to.prim, BroadcastInDim) and to.prim.dims == tuple(range(source.aval.ndim))
-        if same or isinstance(to.prim, Reshape):
+        is_identity = isinstance(slice_map.prim, BroadcastInDim) and slice_map.prim.dims == tuple(
+            range(source.aval.ndim)
+        )
+        if is_identity or isinstance(slice_map.prim, Reshape):
             return source
-    return b.one(to.prim, source)
+    return b.one(slice_map.prim, source)
 
 
 def weights_along(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> Atom | None:

@@ -55,11 +55,11 @@ _ProductRow: TypeAlias = tuple[tuple[int, _RowSum], ...]
 
 def divisors(monomial: Monomial, degree: int) -> Iterator[tuple[Monomial, Monomial]]:
     """Yield the divisors of a monomial that have a degree, each with the quotient."""
-    seen: set[Monomial] = set()
+    divisors_so_far: set[Monomial] = set()
     for places in combinations(range(len(monomial)), degree):
         divisor = tuple([monomial[k] for k in places])
-        if divisor not in seen:
-            seen.add(divisor)
+        if divisor not in divisors_so_far:
+            divisors_so_far.add(divisor)
             yield divisor, tuple([v for k, v in enumerate(monomial) if k not in places])
 
 
@@ -238,10 +238,10 @@ class _RowBuilder:
             aval = Aval(a.aval.shape[1:], a.aval.dtype) if m else a.aval
             slices.append(a if isinstance(a, Lit) and not m else inner.input(aval))
         body = inner.build(inner(prim, *slices), prim.name)
-        taken = [k for k, a in enumerate(slices) if not isinstance(a, Lit)]
-        dims = tuple([0 if varying[k] else None for k in taken])
+        inputs = [k for k, a in enumerate(slices) if not isinstance(a, Lit)]
+        dims = tuple([0 if varying[k] else None for k in inputs])
         stacked = over_stack(body, size, dims, (0,) * len(body.outs))
-        return self.b.inline(stacked, [args[k] for k in taken])
+        return self.b.inline(stacked, [args[k] for k in inputs])
 
     def total(self, coefficients: Sequence[Atom]) -> Atom:
         """Return the operator of a result from its coefficients, the value first."""

@@ -130,11 +130,11 @@ def balanced(n: int, depth: int) -> tuple[int, ...]:
     return tuple([m for k, m in enumerate(out) if m > 1 and m < (out[k - 1] if k else n)])
 
 
-def near_divisor(n: int, wanted: int) -> int:
+def near_divisor(n: int, target: int) -> int:
     """Return a divisor of n near the wanted number, or that number if none is near. A loop whose last segment is
     shorter copies its slices."""
-    near = [m for m in range(max(1, wanted // 2), min(n, 2 * wanted) + 1) if n % m == 0]
-    return min(near, key=lambda m: abs(m - wanted), default=wanted)
+    near = [m for m in range(max(1, target // 2), min(n, 2 * target) + 1) if n % m == 0]
+    return min(near, key=lambda m: abs(m - target), default=target)
 
 
 def carries_stored(n: int, sizes: Sequence[int]) -> int:

@@ -279,12 +279,14 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     by, level, producers = "", -1, [eqn]
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
         level += layout.remat
-        at = eqn.outs.index(v)
+        result_number = eqn.outs.index(v)
         # branches share residuals: take the first branch that computes a variable for this result
         bodies = [(layout.bodies[k].jaxpr, layout.result_indices(k)) for k in layout.running]
-        pairs = [(body, a) for body, to in bodies for q, a in zip(to, body.outs, strict=True) if q == at]
+        pairs = [
+            (body, a) for body, results in bodies for q, a in zip(results, body.outs, strict=True) if q == result_number
+        ]
         body, out = next(((body, a) for body, a in pairs if isinstance(a, Var)), pairs[0])
-        producer = {w: e for e in body.eqns for w in e.outs}
+        producer = producing_eqns(body.eqns)
         while out in producer and isinstance(producer[out].prim, Mark):
             mark = producer[out]
             if isinstance(mark.prim, Keep):

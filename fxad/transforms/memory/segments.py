@@ -64,8 +64,8 @@ def live_ins_and_outs(
 ) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
     """Return the values that the equations from `start` to before `stop` read from outside (their live-ins), and those
     of their results that are read after them (their live-outs). `last` has the `last_reads` of the program."""
-    own = eqns[start:stop]
-    return tuple(live_ins(own)), tuple([v for e in own for v in e.outs if last.get(v, -1) >= stop])
+    inner_eqns = eqns[start:stop]
+    return tuple(live_ins(inner_eqns)), tuple([v for e in inner_eqns for v in e.outs if last.get(v, -1) >= stop])
 
 
 @by_value
@@ -110,13 +110,13 @@ def _segment_ends(jaxpr: Jaxpr, freed_after_use: Flags, least: int) -> list[int]
     while start < n:
         most, computed, end = max(SEGMENT_TIMES * live[start], least), 0, start + 1
         for k in range(start, n):
-            alone = _stands_alone(jaxpr.eqns[k])
+            stands_alone = _stands_alone(jaxpr.eqns[k])
             computed += _computed(jaxpr.eqns[k], results)
-            if k > start and (alone or computed > most):
+            if k > start and (stands_alone or computed > most):
                 break
             if live[k + 1] <= live[end] or k + 1 == n:
                 end = k + 1
-            if alone:
+            if stands_alone:
                 break
         ends.append(end)
         start = end

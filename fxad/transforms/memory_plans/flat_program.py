@@ -53,10 +53,10 @@ def _update_early(flat: Jaxpr) -> Jaxpr:
     The order is 0, 2, 3, 1.
     """
     updates = _updates(flat)
-    made_by = producers(flat.eqns)
+    producer = producers(flat.eqns)
     after = [*range(len(flat.eqns))]  # the equation after which each update runs; itself for any other
     for k in sorted(updates):
-        after[k] = max([after[made_by[a]] for a in flat.eqns[k].ins if a in made_by], default=-1)
+        after[k] = max([after[producer[a]] for a in flat.eqns[k].ins if a in producer], default=-1)
     # of an update that reads operands of the program only: that of its first reader, which is an update
     reader_after: dict[Atom, int] = {}
     for k in sorted(updates, reverse=True):
@@ -92,22 +92,22 @@ def _expand_late(flat: Jaxpr) -> Jaxpr:
     before it is read first."""
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
-    waiting: dict[Atom, Eqn] = {}
+    late: dict[Atom, Eqn] = {}
 
     def emit(eqn: Eqn) -> None:
         for a in eqn.ins:
-            if a in waiting:
-                emit(waiting.pop(a))
+            if a in late:
+                emit(late.pop(a))
         b.extend((eqn,), env)
 
     for eqn in flat.eqns:
         if expands(eqn):
-            waiting[eqn.outs[0]] = eqn
+            late[eqn.outs[0]] = eqn
         else:
             emit(eqn)
     for a in flat.outs:
-        if a in waiting:
-            emit(waiting.pop(a))
+        if a in late:
+            emit(late.pop(a))
     return b.build(substitute(flat.outs, env), flat.name)
 
 

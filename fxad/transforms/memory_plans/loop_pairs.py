@@ -59,7 +59,7 @@ class BodyPair:
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     """Return the pairs of loops, of branches and of maps of a flat program; an equation is in at most one pair."""
-    made_by = producers(flat.eqns)
+    producer = producers(flat.eqns)
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -71,9 +71,9 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
             continue
         by_first: dict[int, list[Atom]] = {}
         for a in eqn.ins:
-            if a not in made_by or made_by[a] in paired or readers[a] != [k] or a in results:
+            if a not in producer or producer[a] in paired or readers[a] != [k] or a in results:
                 continue
-            j = made_by[a]
+            j = producer[a]
             if _can_run_again(flat.eqns[j]) and _passes(a, flat.eqns[j], eqn):
                 by_first.setdefault(j, []).append(a)
         if by_first:
@@ -95,11 +95,11 @@ def _passes(a: Atom, first: Eqn, second: Eqn) -> bool:
     """Return True if run k of the first equation returns of a value what run k of the second reads."""
     if _runs(first) != _runs(second):
         return False
-    made = _layout(first).result_roles[first.outs.index(a)]
-    read = _layout(second).operand_roles[second.ins.index(a)]
-    if isinstance(made, Value):
-        return isinstance(read, Constant)
-    return isinstance(made, Sliced | Part) and made == read
+    result_role = _layout(first).result_roles[first.outs.index(a)]
+    operand_role = _layout(second).operand_roles[second.ins.index(a)]
+    if isinstance(result_role, Value):
+        return isinstance(operand_role, Constant)
+    return isinstance(result_role, Sliced | Part) and result_role == operand_role
 
 
 def _layout(eqn: Eqn) -> Layout:
@@ -118,8 +118,8 @@ def _runs(eqn: Eqn) -> tuple[object, ...]:
 
 def _place_in_bodies(a: Atom, first: Eqn, second: Eqn) -> tuple[int, int]:
     """Return which result of the bodies of the first equation a value is, and which operand of those of the second."""
-    made, read = _layout(first).result_indices(0), _layout(second).operand_indices(0)
-    return made.index(first.outs.index(a)), read.index(second.ins.index(a))
+    results, operands = _layout(first).result_indices(0), _layout(second).operand_indices(0)
+    return results.index(first.outs.index(a)), operands.index(second.ins.index(a))
 
 
 def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
@@ -132,8 +132,8 @@ def divisions(flat: Jaxpr) -> tuple[tuple[int, ...], ...]:
     out: list[tuple[int, ...]] = [(1,)]
     for depth in SEGMENT_DEPTHS:
         sizes, m = [], n
-        for wanted in balanced(n, depth):
-            m = near_divisor(m, wanted)
+        for target in balanced(n, depth):
+            m = near_divisor(m, target)
             sizes.append(m)
         out += [tuple(sizes), (*sizes, 1)]
     return tuple(dict.fromkeys([s for s in out if s and (s == (1,) or s[0] < n)]))
@@ -185,9 +185,9 @@ def _both_bodies(first: Jaxpr, second: Jaxpr, values: tuple[tuple[int, int], ...
     """Return a body of the second equation that runs that of the first again: (operands of the first, other operands
     of the second) -> results of the second."""
     b = Builder()
-    again = b.inline(first, b.inputs(first.in_avals))
-    made = {i: again[at] for at, i in values}
-    ins = [made[i] if i in made else b.input(a) for i, a in enumerate(second.in_avals)]
+    first_outs = b.inline(first, b.inputs(first.in_avals))
+    by_operand = {operand: first_outs[result] for result, operand in values}
+    ins = [by_operand[operand] if operand in by_operand else b.input(a) for operand, a in enumerate(second.in_avals)]
     return b.build(b.inline(second, ins), second.name)
 
 
@@ -239,8 +239,8 @@ class _MapPair(_RunAgain):
     ) -> Sequence[Atom]:
         """Add the second equation, with the operands of the first."""
         first, second = self.first, self.second
-        own = _others([*zip(ins, second.in_specs, strict=True)], self.values)
-        operands = [*zip(first_ins, first.in_specs, strict=True), *own]
+        second_operands = _others([*zip(ins, second.in_specs, strict=True)], self.values)
+        operands = [*zip(first_ins, first.in_specs, strict=True), *second_operands]
         return first.apply(b, _both_bodies(first.body, second.body, self.values), operands, second.out_specs)
 
 

@@ -151,8 +151,10 @@ class MemoryPlan(Shown):
         rows = []
         for k, row in enumerate(self.rows):
             where = source_location(row.eqn.source)
-            at = where.short if where else ""
-            rows.append((str(k), f"{row.var.aval.nbytes:,}", str(row.var.aval), row.eqn.prim.name, at, _treatment(row)))
+            line = where.short if where else ""
+            rows.append(
+                (str(k), f"{row.var.aval.nbytes:,}", str(row.var.aval), row.eqn.prim.name, line, _treatment(row))
+            )
         return Table(("", "bytes", "type", "operation", "where", "after the turn"), tuple(rows), right=(0, 1))
 
     @property

@@ -438,10 +438,10 @@ def _heaviest_in_order(
     best: list[tuple[int, _LinkedVars]] = [(0, None)] * (n + 1)
 
     def largest(k: int) -> tuple[int, _LinkedVars]:
-        found = best[0]
+        heaviest = best[0]
         while k:
-            found, k = max(found, best[k], key=lambda item: item[0]), k & (k - 1)
-        return found
+            heaviest, k = max(heaviest, best[k], key=lambda item: item[0]), k & (k - 1)
+        return heaviest
 
     for v in sorted(residuals, key=lambda v: (first_read[v], -segment_of[v])):
         k = n - segment_of[v]

@@ -129,7 +129,7 @@ def _with_calls_replaced(jaxpr: Jaxpr, replacements: Mapping[Jaxpr, _PartOfBody]
             return None
         renaming: dict[Atom, Atom] = dict(zip(part.inlined.ins, ins, strict=True))
         outs = b(Call(part.larger_body), *substitute(part.operands, renaming))
-        given = substitute(part.inlined.outs, renaming)
-        return [a if k is None else outs[k] for k, a in zip(part.results, given, strict=True)]
+        part_outs = substitute(part.inlined.outs, renaming)
+        return [a if k is None else outs[k] for k, a in zip(part.results, part_outs, strict=True)]
 
     return rewrite(jaxpr, rule)

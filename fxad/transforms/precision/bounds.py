@@ -57,19 +57,19 @@ def _results(eqn: Eqn, ins: list[NDArray], steps: dict[Primitive, int]) -> Seque
     layout = prim.layout
     if not layout.states_results:
         return [np.asarray(x) for x in prim.impl(*ins)]
-    taken = 0
+    n_steps = 0
 
-    def run_body(at: int, step: int | None, args: list[NDArray]) -> Sequence[NDArray]:
-        nonlocal taken
-        body = layout.bodies[at]
+    def run_body(number: int, step: int | None, args: list[NDArray]) -> Sequence[NDArray]:
+        nonlocal n_steps
+        body = layout.bodies[number]
         if step is not None and body.results != (PREDICATE,):
-            taken += 1
+            n_steps += 1
         return _count(body.jaxpr, args, steps)
 
     outs = run_by_layout(layout, ins, [v.aval for v in eqn.outs], run_body)
     assert outs is not None, "no body stops the run"
     if _unbounded(prim):
-        steps[prim] = max(taken, steps.get(prim, 1))
+        steps[prim] = max(n_steps, steps.get(prim, 1))
     return outs
 
 

@@ -94,19 +94,19 @@ def mul(x: Pair, y: Pair) -> Pair:
 
 def div(x: Pair, y: Pair) -> Pair:
     """Return x / y, by long division."""
-    first = x[0] / y[0]
-    left = sub(x, mul(y, pair(first)))
-    second = left[0] / y[0]
-    left = sub(left, mul(y, pair(second)))
-    high, rest = _normal(first, second)
-    return add((high, rest), pair(np.where(np.isfinite(first), left[0] / y[0], 0.0)))
+    quotient = x[0] / y[0]
+    remainder = sub(x, mul(y, pair(quotient)))
+    correction = remainder[0] / y[0]
+    remainder = sub(remainder, mul(y, pair(correction)))
+    high, rest = _normal(quotient, correction)
+    return add((high, rest), pair(np.where(np.isfinite(quotient), remainder[0] / y[0], 0.0)))
 
 
 def sqrt(x: Pair) -> Pair:
     """Return the square root, by a step of Newton's method."""
     root = np.sqrt(x[0])
-    left = sub(x, mul(pair(root), pair(root)))
-    return _normal(root, np.where((root > 0) & np.isfinite(root), left[0] / (2.0 * root), 0.0))
+    remainder = sub(x, mul(pair(root), pair(root)))
+    return _normal(root, np.where((root > 0) & np.isfinite(root), remainder[0] / (2.0 * root), 0.0))
 
 
 def scaled(x: Pair, factor: float) -> Pair:
@@ -303,19 +303,19 @@ def _dot(prim: DotGeneral, x: Pair, y: Pair) -> Pair:
     """Return the product, summed over the contracted indices one by one."""
 
     def arranged(part: Floats, batch: tuple[int, ...], contract: tuple[int, ...]) -> Floats:
-        free = [k for k in range(part.ndim) if k not in (*batch, *contract)]
-        moved = part.transpose(*batch, *contract, *free)
+        uncontracted = [k for k in range(part.ndim) if k not in (*batch, *contract)]
+        transposed = part.transpose(*batch, *contract, *uncontracted)
         n_b = int(np.prod([part.shape[k] for k in batch]))
         n_c = int(np.prod([part.shape[k] for k in contract]))
-        return moved.reshape(n_b, n_c, int(np.prod([part.shape[k] for k in free])))
+        return transposed.reshape(n_b, n_c, int(np.prod([part.shape[k] for k in uncontracted])))
 
     xs = [arranged(part, prim.lhs_batch, prim.lhs_contract) for part in x]
     ys = [arranged(part, prim.rhs_batch, prim.rhs_contract) for part in y]
     n_b, n_c, rows = xs[0].shape
     total = pair(np.zeros((n_b, rows, ys[0].shape[2])))
     for k in range(n_c):
-        left = xs[0][:, k, :, None], xs[1][:, k, :, None]
-        total = add(total, mul(left, (ys[0][:, k, None, :], ys[1][:, k, None, :])))
+        column = xs[0][:, k, :, None], xs[1][:, k, :, None]
+        total = add(total, mul(column, (ys[0][:, k, None, :], ys[1][:, k, None, :])))
     shape = (
         *[x[0].shape[k] for k in prim.lhs_batch],
         *[n for k, n in enumerate(x[0].shape) if k not in (*prim.lhs_batch, *prim.lhs_contract)],

@@ -128,19 +128,19 @@ def planned(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType, tolerance: float,
     """
     rows = _candidates(jaxpr, table, dtype)
     order = sorted(range(len(rows)), key=lambda k: (_square(rows[k].error) / max(rows[k].microseconds, 1e-9), k))
-    left, chosen = (tolerance * share) ** 2, set[int]()
+    remaining, cast = (tolerance * share) ** 2, set[int]()
     for k in order:
         square = _square(rows[k].error)
-        if share > 0 and square <= left:
-            left -= square
-            chosen.add(k)
+        if share > 0 and square <= remaining:
+            remaining -= square
+            cast.add(k)
     return PrecisionPlan(
         jaxpr,
         dtype,
         tolerance,
         tuple(
             [
-                replace(r, cast=k in chosen, reason="within the tolerance" if k in chosen else _reason(r))
+                replace(r, cast=k in cast, reason="within the tolerance" if k in cast else _reason(r))
                 for k, r in enumerate(rows)
             ]
         ),
@@ -158,11 +158,11 @@ def _reason(r: PlannedEquation) -> str:
 def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[PlannedEquation]:
     """Return the equations that may compute in a narrower dtype, all uses of a body as one."""
     roundoff = unit_roundoff(dtype)
-    found: dict[tuple[str, int], PlannedEquation] = {}
+    candidates: dict[tuple[str, int], PlannedEquation] = {}
     for row in table.rows:
         program = jaxpr
-        for at, body in zip(row.path[:-1:2], row.path[1::2], strict=True):
-            program = body_of(program.eqns[at].prim, body)
+        for number, body in zip(row.path[:-1:2], row.path[1::2], strict=True):
+            program = body_of(program.eqns[number].prim, body)
         eqn = program.eqns[row.path[-1]]
         if isinstance(eqn.prim, ConvertElementType) or not any(
             [v.aval.inexact and v.aval.dtype.kind != "c" and unit_roundoff(v.aval.dtype) < roundoff for v in eqn.outs]
@@ -171,14 +171,14 @@ def _candidates(jaxpr: Jaxpr, table: RoundingErrors, dtype: DType) -> list[Plann
         key = (program.digest, row.path[-1])
         relative = relative_to(_OPERANDS * roundoff * max(row.sensitivity, row.operand_sensitivity), table.size)
         expected = inf if any([cause.flows for cause in row.typed_causes]) else relative
-        before = found.get(key)
-        if before is None:
+        earlier = candidates.get(key)
+        if earlier is None:
             reason = "; ".join(row.causes)
-            found[key] = PlannedEquation(expected, False, reason, row.equation, row.lines, *key, microseconds(eqn))
+            candidates[key] = PlannedEquation(expected, False, reason, row.equation, row.lines, *key, microseconds(eqn))
         else:
-            found[key] = replace(
-                before,
-                error=sqrt(_square(before.error) + _square(expected)),
-                microseconds=before.microseconds + microseconds(eqn),
+            candidates[key] = replace(
+                earlier,
+                error=sqrt(_square(earlier.error) + _square(expected)),
+                microseconds=earlier.microseconds + microseconds(eqn),
             )
-    return list(found.values())
+    return list(candidates.values())

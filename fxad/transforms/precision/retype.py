@@ -123,8 +123,8 @@ def retyped(jaxpr: Jaxpr, types: Types) -> Jaxpr:
         ins, avals = tuple([wide(a) for a in eqn.ins]), [v.aval for v in eqn.outs]
         outs = evaluated(b, eqn.prim, ins, avals, types)
         if outs is None:
-            own = tuple([converted(b, a, was.aval.dtype) for a, was in zip(ins, eqn.ins, strict=True)])
-            copies = b.copy(eqn, own)
+            args = tuple([converted(b, a, was.aval.dtype) for a, was in zip(ins, eqn.ins, strict=True)])
+            copies = b.copy(eqn, args)
             outs = tuple([converted(b, v, mapping.get(v.aval.dtype, v.aval.dtype)) for v in copies])
         env.update(zip(eqn.outs, outs, strict=True))
     return b.build([wide(a) for a in jaxpr.outs], jaxpr.name)

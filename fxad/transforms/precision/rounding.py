@@ -148,8 +148,10 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
             entered, extensions = _with_extended_bodies(form, bodies)
             accumulators_of: dict[int, list[Atom]] = {}
             for e in extensions:
-                own = [accumulator_for(replace(site, path=(k, e.body, *site.path))) for site in e.sites]
-                accumulators_of.setdefault(e.group, []).extend(own)
+                accumulators_of_body = [
+                    accumulator_for(replace(site, path=(k, e.body, *site.path))) for site in e.sites
+                ]
+                accumulators_of.setdefault(e.group, []).extend(accumulators_of_body)
             outs: Sequence[Atom] = b(entered, *_extended_operands(form, ins, accumulators_of))
         else:
             outs = b.copy(eqn, ins)
@@ -230,27 +232,29 @@ def _with_extended_bodies(
     for each body that has accumulators."""
     layout = prim.layout
     extensions: list[_AddedAccumulators] = []
-    for k, inside in inner.items():
+    for k, accumulated in inner.items():
         group = layout.group_of(k, Constant)
         assert group is not None, "a body with constants"
-        extensions.append(_AddedAccumulators(group, k, inside.sites))
+        extensions.append(_AddedAccumulators(group, k, accumulated.sites))
     sizes = [g.size for g in layout.operands]
     for e in extensions:
         sizes[e.group] += len(e.sites)
     bodies = []
     for k, body in enumerate(layout.bodies):
-        new = inner[k].jaxpr if k in inner else body.jaxpr
+        extended = inner[k].jaxpr if k in inner else body.jaxpr
         has: list[_OperandKey] = [*range(len(body.jaxpr.ins))]
-        has += [(k, n) for n in range(len(new.ins) - len(has))]
-        own = iter(range(len(body.jaxpr.ins)))
+        has += [(k, n) for n in range(len(extended.ins) - len(has))]
+        operand_numbers = iter(range(len(body.jaxpr.ins)))
         wants: list[_OperandKey] = []
         for g in body.operands:
-            wants += islice(own, layout.operands[g].size)
+            wants += islice(operand_numbers, layout.operands[g].size)
             wants += [(e.body, n) for e in extensions if e.group == g for n in range(len(e.sites))]
         types: dict[_OperandKey, Aval] = {
-            (at, n): site.accumulator for at, inside in inner.items() for n, site in enumerate(inside.sites)
+            (body_number, n): site.accumulator
+            for body_number, accumulated in inner.items()
+            for n, site in enumerate(accumulated.sites)
         }
-        bodies.append(rebind_operands(new, wants, has=has, types=types))
+        bodies.append(rebind_operands(extended, wants, has=has, types=types))
     return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), extensions
 
 
@@ -449,15 +453,17 @@ def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
     b = Builder.like(jaxpr)
     accumulator = b.input(ACCUMULATOR)
     weights = b.inputs([a for a in jaxpr.out_avals if a.inexact])
-    parts = {n: b.one(Slice((0,), (n,), (1,)), accumulator) for n in sorted({len(site.sums) for site in inner.sites})}
-    forward = b.inline(vjp_of_program.forward, [*jaxpr.ins, *[parts[len(site.sums)] for site in inner.sites]])
+    accumulator_of = {
+        n: b.one(Slice((0,), (n,), (1,)), accumulator) for n in sorted({len(site.sums) for site in inner.sites})
+    }
+    forward = b.inline(vjp_of_program.forward, [*jaxpr.ins, *[accumulator_of[len(site.sums)] for site in inner.sites]])
     results = forward[:n_out]
     size = _norm(b, [y for y in results if y.aval.inexact])
     # weights relative to the size of the results: then no sum overflows or underflows in float32
     scale = emit_where(b, b.one(AND, b.one(IS_FINITE, size), b.one(GT, size, _zero())), size, Lit.of(1.0, _SCALAR))
     cts = [_divided(b, w, scale) for w in weights]
-    found = b.inline(vjp_of_program.backward, [*cts, *forward[n_out:]]) if n_sites else ()
-    rows = [_row_of_all(b, row, site) for row, site in zip(found, inner.sites, strict=True)]
+    gradients = b.inline(vjp_of_program.backward, [*cts, *forward[n_out:]]) if n_sites else ()
+    rows = [_row_of_all(b, row, site) for row, site in zip(gradients, inner.sites, strict=True)]
     empty: Atom = Lit.zero(Aval((0, len(Sum)), dtypes.float64))
     sums = empty if not rows else rows[0] if len(rows) == 1 else b.one(Concatenate(0), *rows)
     return dce(b.build([*results, size, sums], f"rounding_errors_{jaxpr.name}"))
@@ -466,8 +472,8 @@ def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
 def _row_of_all(b: Builder, sums: Atom, site: Site) -> Atom:
     """Return the sums of a site in a row of all sums, with 0 for those that it does not have."""
     zero: Atom = Lit.zero(_ELEMENT)
-    at = {s: n for n, s in enumerate(site.sums)}
-    row = [b.one(Slice((at[s],), (at[s] + 1,), (1,)), sums) if s in at else zero for s in Sum]
+    position = {s: n for n, s in enumerate(site.sums)}
+    row = [b.one(Slice((position[s],), (position[s] + 1,), (1,)), sums) if s in position else zero for s in Sum]
     return b.one(Reshape((1, len(Sum))), b.one(Concatenate(0), *row))
 
 

@@ -280,8 +280,8 @@ class _ShadowInterpreter:
             return None
         outs = [_Type(v.aval.shape, _structured(v.aval.dtype) if v.aval.inexact else v.aval.dtype) for v in eqn.outs]
 
-        def run_body(at: int, _step: int | None, args: list[NDArray]) -> list[NDArray]:
-            return self.run(layout.bodies[at].jaxpr, args, (*path, at))
+        def run_body(number: int, _step: int | None, args: list[NDArray]) -> list[NDArray]:
+            return self.run(layout.bodies[number].jaxpr, args, (*path, number))
 
         return run_by_layout(layout, ins, outs, run_body)
 
@@ -292,11 +292,11 @@ class _ShadowInterpreter:
             if x.dtype not in dtypes.INEXACT:  # the shadow takes the decisions of the program
                 outs.append(x)
                 continue
-            both = np.zeros(x.shape, _structured(x.dtype))
-            both["low"], both["high"] = x, high
-            if rest is not None and _has_rest(both):
-                both["rest"] = np.where(np.isfinite(both["high"]), rest, 0.0)
-            outs.append(both)
+            pair = np.zeros(x.shape, _structured(x.dtype))
+            pair["low"], pair["high"] = x, high
+            if rest is not None and _has_rest(pair):
+                pair["rest"] = np.where(np.isfinite(pair["high"]), rest, 0.0)
+            outs.append(pair)
         self._record(eqn, ins, outs, path)
         return outs
 
@@ -313,10 +313,10 @@ class _ShadowInterpreter:
             operands = [
                 double_double.pair(_component(x, "high"), _component(x, "rest")) if x.dtype.names else x for x in ins
             ]
-            found, exact = double_double.evaluate(eqn.prim, operands)
+            outs, exact = double_double.evaluate(eqn.prim, operands)
             if not exact and any([v.aval.inexact for v in eqn.outs]):
                 self.approximate.add(eqn.prim.name)
-            return [x if isinstance(x, tuple) else (x, None) for x in found]
+            return [x if isinstance(x, tuple) else (x, None) for x in outs]
         if of_64_bits and not copies(eqn.prim):
             self.approximate.add(eqn.prim.name)
         if isinstance(eqn.prim, Lu):  # the row exchanges are decisions
@@ -376,9 +376,9 @@ class _ShadowInterpreter:
 def _eliminated(a: NDArray, pivots: NDArray) -> NDArray:
     """Return the LU decomposition with given row exchanges."""
     out = np.array(a, np.complex128 if a.dtype.kind == "c" else np.float64)
-    for at in np.ndindex(pivots.shape[:-1]):
-        lu: Any = out[at]
-        for k, pivot in enumerate(pivots[at]):
+    for batch_index in np.ndindex(pivots.shape[:-1]):
+        lu: Any = out[batch_index]
+        for k, pivot in enumerate(pivots[batch_index]):
             lu[[k, pivot]] = lu[[pivot, k]]
             if lu[k, k] != 0:
                 lu[k + 1 :, k] /= lu[k, k]

@@ -109,15 +109,15 @@ def _color(pattern: Csr, kind: str, offsets: tuple[int, ...] | None = None, sten
     torus of 10^6 points, the greedy colouring has 9 colours of columns, and that of its shifts 5 or 8.
     """
     least = fewest_needed(pattern, kind)
-    found = None if stencil is None or kind == "both" else best_stencil_coloring(stencil, kind)
-    if found is not None and found.products <= (2 * least if len(pattern.indices) > _LARGE else least):
-        return found
-    other = None if kind == "both" else color_shifts(pattern, kind, offsets)
-    found = min([c for c in (found, other) if c is not None], key=lambda c: c.products, default=None)
-    if found is not None and found.products <= least:
-        return found
-    other = _GREEDY[kind](pattern)
-    return found if found is not None and found.products <= other.products else other
+    best = None if stencil is None or kind == "both" else best_stencil_coloring(stencil, kind)
+    if best is not None and best.products <= (2 * least if len(pattern.indices) > _LARGE else least):
+        return best
+    candidate = None if kind == "both" else color_shifts(pattern, kind, offsets)
+    best = min([c for c in (best, candidate) if c is not None], key=lambda c: c.products, default=None)
+    if best is not None and best.products <= least:
+        return best
+    candidate = _GREEDY[kind](pattern)
+    return best if best is not None and best.products <= candidate.products else candidate
 
 
 def _fewest_products(
@@ -131,11 +131,11 @@ def _fewest_products(
     pattern = Csr(indptr, indices, shape)
     best = _color(pattern, "columns", offsets, stencil)
     if not symmetric and fewest_needed(pattern, "rows") < best.products:
-        other = _color(pattern, "rows", offsets, stencil)
-        best = min(best, other, key=lambda c: c.products)
+        candidate = _color(pattern, "rows", offsets, stencil)
+        best = min(best, candidate, key=lambda c: c.products)
     if symmetric and best.products > 3:
-        other = _color(pattern, "star", offsets, stencil)
-        best = min(best, other, key=lambda c: c.products)
+        candidate = _color(pattern, "star", offsets, stencil)
+        best = min(best, candidate, key=lambda c: c.products)
     promised = [dense_lines(c) for c in (pattern.counts(), pattern.column_counts())]
     if len(indices) <= _SMALL or any([lines and products < best.products for lines, products in promised]):
         best = min(best, _color_both(pattern, best), key=lambda c: c.products)
@@ -156,10 +156,10 @@ def _color_both(pattern: Csr, best: Coloring | None = None) -> Coloring:
     if best is None:
         best = min([_color(pattern, "columns"), _color(pattern, "rows")], key=lambda c: c.products)
     fewest = best.products
-    found = Coloring("both", pattern.shape, best.columns, best.rows)
+    fewest_coloring = Coloring("both", pattern.shape, best.columns, best.rows)
     for flipped in (False, True):
-        this = pattern.transposed if flipped else pattern
-        counts = this.counts()
+        matrix = pattern.transposed if flipped else pattern
+        counts = matrix.counts()
         order = np.argsort(-counts, kind="stable")
         falling = np.concatenate([counts[order], [0]])
         promised = np.arange(len(falling)) + falling
@@ -168,19 +168,19 @@ def _color_both(pattern: Csr, best: Coloring | None = None) -> Coloring:
         for k in sorted(steps[np.argsort(promised[steps], kind="stable")][:4]):
             if k == 0 or falling[k] + 1 >= fewest or k > len(counts) // 8 + 8:
                 continue  # most lines have as many entries: they are not few dense ones
-            taken = np.zeros(this.shape[0], np.bool_)
-            taken[order[:k]] = True
-            every = np.ones(this.shape[1], np.bool_)
-            columns = _columns_of(this.part(~taken, every))
+            dense_lines_mask = np.zeros(matrix.shape[0], np.bool_)
+            dense_lines_mask[order[:k]] = True
+            every = np.ones(matrix.shape[1], np.bool_)
+            columns = _columns_of(matrix.part(~dense_lines_mask, every))
             if columns.max(initial=-1) + 1 >= fewest:
                 continue
-            rows = _columns_of(this.part(taken, every).transposed)
+            rows = _columns_of(matrix.part(dense_lines_mask, every).transposed)
             products = int(columns.max(initial=-1) + rows.max(initial=-1)) + 2
             if products < fewest:
                 fewest = products
                 pair = (rows, columns) if flipped else (columns, rows)
-                found = Coloring("both", (m, n), frozen(pair[0]), frozen(pair[1]))
-    return found
+                fewest_coloring = Coloring("both", (m, n), frozen(pair[0]), frozen(pair[1]))
+    return fewest_coloring
 
 
 def _color_columns(pattern: Csr) -> Coloring:

@@ -158,7 +158,7 @@ def _compose_by_pairs(a: Relation, d: Relation, middle: int) -> Relation:
         first, counts = starts[m], (starts[1:] - starts[:-1])[m]
         total = int(counts.sum())
         if total <= MAX_PAIRS:
-            at = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(total)
-            return table(np.repeat(o, counts), i[at]) if total else EMPTY
+            matches = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(total)
+            return table(np.repeat(o, counts), i[matches]) if total else EMPTY
     x, y = next(iter(bounding(a).boxes)), next(iter(bounding(d).boxes))
     return relation(box(x.out0, y.in0, [*[(n, s, 0) for n, s, _ in x.dims], *[(n, 0, t) for n, _, t in y.dims]]))

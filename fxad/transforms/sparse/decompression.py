@@ -125,10 +125,10 @@ def is_valid(coloring: Coloring, indptr: Ints, indices: Ints) -> bool:
         repeated = ~alone_in_line(v, colors[w], coloring.jvps)
         if coloring.kind == "star":
             # a path of two colours through the edge (v, w): v has another neighbour like w, and w another like v
-            back = pattern.transposed_entry()[edge]
-            again = np.zeros(len(rows), np.bool_)
-            again[edge] = repeated
-            return not np.any(repeated & again[back])
+            mirrored = pattern.transposed_entry()[edge]
+            is_repeated = np.zeros(len(rows), np.bool_)
+            is_repeated[edge] = repeated
+            return not np.any(repeated & is_repeated[mirrored])
         return trees_of(v, w, colors, coloring.jvps) is not None
     readable = np.zeros(len(rows), np.bool_)
     if coloring.kind in ("columns", "both"):
@@ -152,25 +152,25 @@ def decompression(coloring: Coloring, indptr: Ints, indices: Ints) -> Decompress
     if coloring.kind == "acyclic":
         return _by_substitution(coloring, pattern)
     count = len(rows)
-    chosen, position = np.full(count, -1, np.int32), np.zeros(count, np.int32)
+    color, position = np.full(count, -1, np.int32), np.zeros(count, np.int32)
     from_rows = np.zeros(count, np.bool_)
     (k,) = np.nonzero(coloring.columns[columns] >= 0)
     k = k[alone_in_line(rows[k], coloring.columns[columns[k]], coloring.jvps)]
-    chosen[k], position[k] = coloring.columns[columns[k]], rows[k]
+    color[k], position[k] = coloring.columns[columns[k]], rows[k]
     if coloring.kind == "star":
         pattern.check_symmetric("star")
-        (left,) = np.nonzero(chosen < 0)
-        other = pattern.transposed_entry()[left]
-        chosen[left], position[left] = chosen[other], position[other]
+        (undetermined,) = np.nonzero(color < 0)
+        mirrored = pattern.transposed_entry()[undetermined]
+        color[undetermined], position[undetermined] = color[mirrored], position[mirrored]
     elif coloring.vjps:
-        (k,) = np.nonzero((chosen < 0) & (coloring.rows[rows] >= 0))
+        (k,) = np.nonzero((color < 0) & (coloring.rows[rows] >= 0))
         (all_of,) = np.nonzero(coloring.rows[rows] >= 0)
-        alone = np.zeros(count, np.bool_)
-        alone[all_of] = alone_in_line(columns[all_of], coloring.rows[rows[all_of]], coloring.vjps)
-        k = k[alone[k]]
-        chosen[k], position[k], from_rows[k] = coloring.rows[rows[k]], columns[k], True
-    _check_determined(coloring, rows, columns, chosen < 0)
-    return Decompression(frozen(chosen), frozen(position), frozen(from_rows), (), None)
+        is_alone = np.zeros(count, np.bool_)
+        is_alone[all_of] = alone_in_line(columns[all_of], coloring.rows[rows[all_of]], coloring.vjps)
+        k = k[is_alone[k]]
+        color[k], position[k], from_rows[k] = coloring.rows[rows[k]], columns[k], True
+    _check_determined(coloring, rows, columns, color < 0)
+    return Decompression(frozen(color), frozen(position), frozen(from_rows), (), None)
 
 
 def _check_shape(coloring: Coloring, indptr: Ints) -> None:
@@ -224,13 +224,13 @@ def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
         return _from_columns(colors, rows, columns)
     a, b = trees
     # entry (v, w) is read at row v, from the jvp of the colour of w, less the entries of the same end before it
-    back = pattern.transposed_entry()
+    mirrored = pattern.transposed_entry()
     degree = np.bincount(a, minlength=int(a.max(initial=-1)) + 1)
     final = np.arange(len(rows))
     alive = np.ones(len(edge), np.bool_)
-    place = np.full(len(rows), -1)
-    place[edge] = np.arange(len(edge))
-    reverse = place[back[edge]]
+    number_of = np.full(len(rows), -1)
+    number_of[edge] = np.arange(len(edge))
+    reverse = number_of[mirrored[edge]]
     levels: list[tuple[Colors, Colors]] = []
     # the entries that were found at an end: pairs (end, entry), of all levels so far
     found_end: list[Ints] = []
@@ -243,12 +243,14 @@ def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
         final[edge[reverse[leaf]]] = edge[leaf]
         if found_end:
             ends, entries = np.concatenate(found_end), np.concatenate(found_entry)
-            at = np.full(len(degree), -1)
-            at[a[leaf]] = edge[leaf]
-            here = at[ends] >= 0
-            if np.any(here):
-                levels.append((frozen(at[ends[here]].astype(np.int32)), frozen(entries[here].astype(np.int32))))
-            found_end, found_entry = [ends[~here]], [entries[~here]]
+            entry_of_end = np.full(len(degree), -1)
+            entry_of_end[a[leaf]] = edge[leaf]
+            is_read = entry_of_end[ends] >= 0
+            if np.any(is_read):
+                levels.append(
+                    (frozen(entry_of_end[ends[is_read]].astype(np.int32)), frozen(entries[is_read].astype(np.int32)))
+                )
+            found_end, found_entry = [ends[~is_read]], [entries[~is_read]]
         found_end.append(b[leaf])
         found_entry.append(edge[leaf])
         np.subtract.at(degree, a[leaf], 1)

@@ -84,21 +84,21 @@ def smallest_last(graph: Csr) -> Ints:
     """
     at_once = len(graph.indptr) if len(graph.indptr) > ONE_BY_ONE else 1
     degree = graph.counts().astype(np.int64)
-    taken: list[Ints] = []
-    rest = np.arange(len(degree))
+    removed: list[Ints] = []
+    remaining = np.arange(len(degree))
     for count in itertools.count():
-        if not len(rest):
+        if not len(remaining):
             break
-        left = degree[rest]
-        part = len(left) // 32 if at_once > 1 and count > _ROUNDS else 0
-        low = np.nonzero(left <= np.partition(left, part)[part])[0][:at_once]
-        some = rest[low]
-        taken.append(some[::-1])
-        degree[some] = -1
-        _, w = graph.neighbours(some)
+        degrees = degree[remaining]
+        rank = len(degrees) // 32 if at_once > 1 and count > _ROUNDS else 0
+        low = np.nonzero(degrees <= np.partition(degrees, rank)[rank])[0][:at_once]
+        batch = remaining[low]
+        removed.append(batch[::-1])
+        degree[batch] = -1
+        _, w = graph.neighbours(batch)
         degree -= np.bincount(w, minlength=len(degree))
-        rest = np.delete(rest, low)
-    return np.concatenate([*taken, np.zeros(0, np.int64)])[::-1].astype(np.int64)
+        remaining = np.delete(remaining, low)
+    return np.concatenate([*removed, np.zeros(0, np.int64)])[::-1].astype(np.int64)
 
 
 def _class_order(colors: Colors, weight: npt.NDArray[Any], k: int) -> Ints:

@@ -141,12 +141,12 @@ class Pattern:
                 )
             if self.key[3] and not self.key[2]:
                 counts, indices = self._listed()
-                found = np.concatenate([[0], np.cumsum(counts)]), indices
+                arrays = np.concatenate([[0], np.cumsum(counts)]), indices
             else:
-                found = csr(entries, *self.shape)
-            for a in found:
+                arrays = csr(entries, *self.shape)
+            for a in arrays:
                 a.flags.writeable = False
-            self._memo["csr"] = found
+            self._memo["csr"] = arrays
         result: tuple[NDArray[np.int64], NDArray[np.int64]] = self._memo["csr"]
         return result
 
@@ -446,29 +446,31 @@ def places_in_products(pattern: Pattern, coloring: Coloring) -> tuple[Ints, Deco
         places = np.where(where.from_rows, end, 0) + where.color * np.where(where.from_rows, n, m) + where.position
         small = end + coloring.vjps * n < 2**31
         pattern._memo[key] = places.astype(np.int32) if small else places, where
-    found: tuple[Ints, Decompression] = pattern._memo[key]
-    return found
+    places_and_decompression: tuple[Ints, Decompression] = pattern._memo[key]
+    return places_and_decompression
 
 
 def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown]) -> Pattern:
     """Return the pattern of the Jacobian, read from the linear program. `known` are values of operands, or None."""
-    split = linearize(jaxpr, wrt)
-    linear, n = split.linear, split.n_tangents
-    primal = LazyKnownValues(split.primal, known)
-    residuals = split.primal.outs[len(jaxpr.outs) :]
+    linearized = linearize(jaxpr, wrt)
+    linear, n = linearized.linear, linearized.n_tangents
+    primal = LazyKnownValues(linearized.primal, known)
+    residuals = linearized.primal.outs[len(jaxpr.outs) :]
     operands: list[ComputeKnown] = [not_known] * n + [partial(primal.get, a) for a in residuals]
-    found = dependence(linear, (True,) * n + (False,) * split.n_res, LazyKnownValues(linear, operands))
+    dependence_of_linear = dependence(
+        linear, (True,) * n + (False,) * linearized.n_res, LazyKnownValues(linear, operands)
+    )
     columns = [a.aval.shape for a in linear.ins[:n]]
     lefts = np.cumsum([0, *[prod(s) for s in columns]]).tolist()
-    blocks = iter(found.results)
-    parts: list[Relation] = []
+    blocks = iter(dependence_of_linear.results)
+    relations: list[Relation] = []
     top = 0
-    for a, nonzero in zip(jaxpr.outs, split.out_nonzero, strict=True):
+    for a, nonzero in zip(jaxpr.outs, linearized.out_nonzero, strict=True):
         if nonzero:
-            parts += [shifted(r, top, lefts[k]) for k, r in next(blocks).items()]
+            relations += [shifted(r, top, lefts[k]) for k, r in next(blocks).items()]
         top += a.aval.size
-    whole = union(*parts)
-    return Pattern.of(whole, [a.aval.shape for a in jaxpr.outs], columns, found.notes)
+    entries = union(*relations)
+    return Pattern.of(entries, [a.aval.shape for a in jaxpr.outs], columns, dependence_of_linear.notes)
 
 
 __all__ = [

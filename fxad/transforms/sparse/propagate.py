@@ -81,10 +81,10 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> D
         if not dependent:
             continue
         if isinstance(eqn.prim, HigherOrder):
-            found = _of_bodies(eqn, dependent, values, notes)
+            by_result = _of_bodies(eqn, dependent, values, notes)
         else:
-            found = [{k: relation_of(eqn, k, r, values, notes) for k in dependent} for r in range(len(eqn.outs))]
-        for v, by_operand in zip(eqn.outs, found, strict=True):
+            by_result = [{k: relation_of(eqn, k, r, values, notes) for k in dependent} for r in range(len(eqn.outs))]
+        for v, by_operand in zip(eqn.outs, by_result, strict=True):
             if not v.aval.inexact:
                 continue
             total: dict[int, list[Relation]] = {}
@@ -92,7 +92,7 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> D
                 a = eqn.ins[k]
                 for i, before in env.get(a, {}).items():
                     total.setdefault(i, []).append(compose(step, before, a.aval.size))
-            block = {i: u for i, parts in total.items() if not (u := union(*parts)).empty}
+            block = {i: u for i, relations in total.items() if not (u := union(*relations)).empty}
             if block:
                 env[v] = block
     return Dependence(tuple([env.get(a, {}) for a in jaxpr.outs]), tuple(dict.fromkeys(notes)))
@@ -104,9 +104,9 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> D
 def _body(
     jaxpr: Jaxpr, marked: Flags, notes: list[str], values: LazyKnownValues | None = None
 ) -> tuple[Relations, ...]:
-    found = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
-    notes.extend(found.notes)
-    return found.results
+    of_operands = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
+    notes.extend(of_operands.notes)
+    return of_operands.results
 
 
 def _values_in(
@@ -147,11 +147,11 @@ def _once(
     eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
 ) -> list[Relations]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
-    found = _body(
+    blocks = _body(
         body, tuple([p in dependent for p in places]), notes, _values_in(eqn, body, places, dependent, values)
     )
     outs: list[Relations] = [{} for _ in eqn.outs]
-    for place, block in zip(layout.result_indices(k), found, strict=True):
+    for place, block in zip(layout.result_indices(k), blocks, strict=True):
         if place is not None:
             for i, r in block.items():
                 outs[place][places[i]] = union(outs[place].get(places[i], EMPTY), r)
@@ -189,15 +189,17 @@ def _in_parallel(
         for p, part, v in zip(places, parts, stacked.ins, strict=True)
     ]
     inner = None if all([get is not_known for get in known]) else LazyKnownValues(stacked, known)
-    found = _body(stacked, tuple([p in dependent for p in places]), notes, inner)
-    for r, block, shape in zip(layout.result_indices(k), found, local_out, strict=True):
+    blocks = _body(stacked, tuple([p in dependent for p in places]), notes, inner)
+    for r, block, shape in zip(layout.result_indices(k), blocks, local_out, strict=True):
         if r is None:
             continue
-        put = transposed(_stack_of_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
+        to_result = transposed(_stack_of_parts(mesh, result_roles[r], shape, eqn.outs[r].aval.shape))
         for i, rel in block.items():
-            p, take = places[i], parts[i]
-            whole = compose(put, compose(rel, take, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape)))
-            outs[r][p] = union(outs[r].get(p, EMPTY), whole)
+            p, from_operand = places[i], parts[i]
+            of_operand = compose(
+                to_result, compose(rel, from_operand, stacked.ins[i].aval.size), prod((*_sizes(mesh), *shape))
+            )
+            outs[r][p] = union(outs[r].get(p, EMPTY), of_operand)
     return outs
 
 
@@ -260,13 +262,13 @@ def _linear_solve(
     n = prim.size
     if any([k >= n for k in dependent]) or len(eqn.outs) != n:
         return _dense(eqn, dependent)
-    every, of_x = range(len(prim.matvec.ins)), range(n)
-    inner = _values_in(eqn, prim.matvec, every, of_x, values)
-    found = _body(prim.matvec, tuple([k in of_x for k in every]), notes, inner)
+    every, vector = range(len(prim.matvec.ins)), range(n)
+    inner = _values_in(eqn, prim.matvec, every, vector, values)
+    blocks = _body(prim.matvec, tuple([k in vector for k in every]), notes, inner)
     sizes = [a.aval.size for a in eqn.ins[:n]]
     if any([a.aval.size != v.aval.size for a, v in zip(eqn.ins, eqn.outs, strict=False)]):
         return _dense(eqn, dependent)
-    _, closure = powers(_block_matrix(found, sizes, sizes), sum(sizes), None)
+    _, closure = powers(_block_matrix(blocks, sizes, sizes), sum(sizes), None)
     return [{k: _block(closure, sizes, sizes, r, k) for k in dependent} for r in range(n)]
 
 
@@ -302,16 +304,16 @@ def _loop(
     So n steps give the state C^n c + (I + C + ... + C^(n-1)) E x, and a row is R of such a state, plus D x. Two
     relations of states therefore say everything: the power C^n, and the union of the powers below it.
     """
-    at = _stepping_body(layout)
-    if at is None or any([isinstance(layout.operand_roles[p], Count | BranchIndex) for p in dependent]):
+    step_body = _stepping_body(layout)
+    if step_body is None or any([isinstance(layout.operand_roles[p], Count | BranchIndex) for p in dependent]):
         return None
-    count = _count_of(layout.bodies[at].runs)
+    count = _count_of(layout.bodies[step_body].runs)
     if count.most == 0:
         return _without_steps(eqn, layout, dependent)
     roles = *layout.operand_roles, *layout.result_roles
     if count.most is None and any([isinstance(role, Sliced) for role in roles]):
         return None
-    marked, in_step, of_stacks = _dependence_of_step(eqn, layout, at, dependent, values, notes)
+    marked, in_step, of_stacks = _dependence_of_step(eqn, layout, step_body, dependent, values, notes)
     loop = _Loop.of(eqn, layout, marked, in_step, of_stacks)
     final, before_step = loop.states(count)
     carry_of = {result: operand for operand, result in layout.carries.items()}
@@ -361,7 +363,7 @@ def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[R
 
 
 def _dependence_of_step(
-    eqn: Eqn, layout: Layout, at: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+    eqn: Eqn, layout: Layout, step_body: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
 ) -> tuple[set[int], dict[int, Relations], dict[int, Relations]]:
     """Return the operands of the loop that depend on the dependent ones in some step, and the dependence of one step on
     them, by result and operand of the loop; and that of the stacks of all steps, where it is known.
@@ -369,21 +371,21 @@ def _dependence_of_step(
     The marks are the least fixed point: a carry whose first value does not depend, but which a step computes from a
     dependent value, depends from the next step on. Marks only grow, so this ends.
     """
-    operands, results = layout.operand_indices(at), layout.result_indices(at)
+    operands, results = layout.operand_indices(step_body), layout.result_indices(step_body)
     marked = set(dependent)
     while True:
-        found = _any_step(eqn, layout, at, marked, values)
+        step = _any_step(eqn, layout, step_body, marked, values)
         by_result, of_stacks = [
             {
                 r: {operands[i]: rel for i, rel in block.items()}
                 for r, block in zip(results, blocks or (), strict=blocks is not None)
                 if r is not None
             }
-            for blocks in (found.results, found.stacks)
+            for blocks in (step.results, step.stacks)
         ]
         grown = {p for p, r in layout.carries.items() if p not in marked and by_result.get(r)}
         if not grown:
-            notes.extend(found.notes)
+            notes.extend(step.notes)
             return marked, by_result, of_stacks
         marked |= grown
 
@@ -397,21 +399,21 @@ class _AnyStep(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _any_step(eqn: Eqn, layout: Layout, at: int, marked: Collection[int], values: LazyKnownValues) -> _AnyStep:
+def _any_step(eqn: Eqn, layout: Layout, step_body: int, marked: Collection[int], values: LazyKnownValues) -> _AnyStep:
     """Return the dependence of the results of a body of a loop on its marked operands.
 
     Indices are read from constants of the loop. If others are slices that are known, the body is mapped over the steps,
     which gives the results of all steps as stacks.
     """
-    body, places, roles = layout.bodies[at].jaxpr, layout.operand_indices(at), layout.operand_roles
+    body, places, roles = layout.bodies[step_body].jaxpr, layout.operand_indices(step_body), layout.operand_roles
     flags = tuple([p in marked for p in places])
     changing = {p for p in places if p in marked or not isinstance(roles[p], Constant)}
     inner = _values_in(eqn, body, places, changing, values)
-    found = of_body(body, flags) if inner is None else dependence(body, flags, inner)
-    step = _AnyStep(found.results, None, found.notes)
+    of_results = of_body(body, flags) if inner is None else dependence(body, flags, inner)
+    step = _AnyStep(of_results.results, None, of_results.notes)
     axes = {p: role.axis for p in places if isinstance(role := roles[p], Sliced)}
     known = {p for p in axes if p not in marked and not eqn.ins[p].aval.inexact and values.get(eqn.ins[p]) is not None}
-    if not found.notes or not known:
+    if not of_results.notes or not known:
         return step
     n = eqn.ins[min(known)].aval.shape[axes[min(known)]]
     if n * sum([a.aval.size for a in body.outs]) > _MOST_STACKED:
@@ -569,6 +571,6 @@ class _Loop(NamedTuple):
 def _slices(shape: Shape, axis: int) -> tuple[Relation, int]:
     """Return the relation of the slices of an array, one after the other, to the array, and the size of a slice."""
     front = (shape[axis], *shape[:axis], *shape[axis + 1 :])
-    own = strides_of(shape)
-    moved = (own[axis], *own[:axis], *own[axis + 1 :])
-    return strided(front, strides_of(front), moved), prod(front[1:])
+    strides = strides_of(shape)
+    front_strides = (strides[axis], *strides[:axis], *strides[axis + 1 :])
+    return strided(front, strides_of(front), front_strides), prod(front[1:])

@@ -287,8 +287,8 @@ def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: LazyKnow
     known = all([s is not None for s in starts])
     if known and k == 0:
         known_starts = [s for s in starts if s is not None]
-        kept = prim.impl(_element_numbers(x), np.zeros(update.shape, np.int64), *known_starts)[0].ravel()
-        places = np.flatnonzero(kept)
+        written = prim.impl(_element_numbers(x), np.zeros(update.shape, np.int64), *known_starts)[0].ravel()
+        places = np.flatnonzero(written)
         return table(places, places)
     if k == 0:
         return identity(x.size) if update.shape != x.shape else EMPTY
@@ -300,8 +300,8 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
     indices = values.get(eqn.ins[1])
     if k == 0:
         if type(prim) is Scatter and indices is not None:
-            kept = prim.impl(_element_numbers(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
-            places = np.flatnonzero(kept)
+            written = prim.impl(_element_numbers(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
+            places = np.flatnonzero(written)
             return table(places, places)
         return identity(x.size)
     if k != 2 or not isinstance(prim, Scatter | ScatterAdd):
@@ -364,13 +364,13 @@ def _boxes_of_windows(axes: Sequence[_WindowAxis]) -> list[Box] | None:
     """Return a box for each element of the window; None if it has too many."""
     if prod([a.window for a in axes]) > _MAX_WINDOW:
         return None
-    found: list[Box] = []
+    boxes: list[Box] = []
     for place in product(*[range(a.window) for a in axes]):
         along = [b for a, w in zip(axes, place, strict=True) if (b := a.element(w)) is not None]
         if len(along) == len(axes):
             dims = tuple([d for b in along for d in b.dims])
-            found.append(Box(sum([b.out0 for b in along]), sum([b.in0 for b in along]), dims))
-    return found
+            boxes.append(Box(sum([b.out0 for b in along]), sum([b.in0 for b in along]), dims))
+    return boxes
 
 
 def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:

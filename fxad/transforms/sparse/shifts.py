@@ -48,7 +48,7 @@ def color_band(offsets: Sequence[int], shape: MatrixShape, kind: str) -> Colorin
     if kind == "acyclic":
         steps = np.array([[k] for k in present if k], np.int64).reshape(-1, 1)
         test = _in_trees(np.zeros((len(steps), len(steps)), np.bool_))
-        found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, test)
+        coloring = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, test)
     else:
         pairs = itertools.permutations(present, 2)
         if kind == "rows":
@@ -56,10 +56,10 @@ def color_band(offsets: Sequence[int], shape: MatrixShape, kind: str) -> Colorin
         else:
             met = {a - b for a, b in pairs if max(0, -a, -b) < min(m, n - a, n - b)}  # some row has both entries
         steps = np.array(sorted(met), np.int64).reshape(-1, 1)
-        found = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, _differ_in_color)
-    if found is None:
+        coloring = _smallest_modulus(steps, np.ones(1, np.int64), 1 if present else 0, _differ_in_color)
+    if coloring is None:
         return None
-    modulus, _ = found
+    modulus, _ = coloring
     rows = kind == "rows"
     colors = np.arange(m if rows else n, dtype=np.int32) % max(modulus, 1) if modulus else no_colors(m if rows else n)
     return one_sided(kind, shape, colors.astype(np.int32))
@@ -88,10 +88,10 @@ def color_stencil(
         straight = [axis for axis in range(len(grid)) if not periodic[axis]]
         closed = np.all(array[:, None, straight] == array[None, :, straight], axis=2)
         test = _in_trees(closed & ~np.eye(len(array), dtype=np.bool_))
-    found = _linear_coloring(array, len(grid), least, periods, test)
-    if found is None:
+    coloring = _linear_coloring(array, len(grid), least, periods, test)
+    if coloring is None:
         return None
-    modulus, weights = found
+    modulus, weights = coloring
     total: npt.NDArray[Any] = np.zeros(grid, np.int32)
     for axis, extent in enumerate(grid):
         along = (int(weights[axis]) * np.arange(extent) % modulus).astype(np.int32)
@@ -207,8 +207,8 @@ def best_stencil_coloring(stencil: Stencil, kind: str) -> Coloring | None:
     """Return the colouring of fewest colours of these: a . x mod K with shifts around the grid, the same with those as
     long shifts, and a greedy colouring of a small torus repeated over the grid."""
     shifts, grid, periodic = stencil.shifts, stencil.grid, stencil.periodic
-    found = [color_stencil(shifts, grid, a, kind) for a in sorted({periodic, (False,) * len(grid)})[::-1]]
-    best = min([c for c in found if c is not None], key=lambda c: c.products, default=None)
+    colorings = [color_stencil(shifts, grid, a, kind) for a in sorted({periodic, (False,) * len(grid)})[::-1]]
+    best = min([c for c in colorings if c is not None], key=lambda c: c.products, default=None)
     if kind in SYMMETRIC or (best is not None and best.products <= fewest_of_stencil(shifts, grid, periodic, kind)):
         return best
     return min([*([] if best is None else [best]), *_tiled(stencil, kind)], key=lambda c: c.products, default=None)
@@ -250,10 +250,10 @@ def color_shifts(pattern: Csr, kind: str, offsets: tuple[int, ...] | None) -> Co
         some = np.unique(columns[:1000].astype(np.int64) - rows[:1000])
         if len(some) > _MOST_SHIFTS or not len(some):
             return None
-        found = np.nonzero(np.bincount(columns.astype(np.int64) - rows + pattern.shape[0]))[0] - pattern.shape[0]
-        if len(found) > _MOST_SHIFTS:
+        diagonals = np.nonzero(np.bincount(columns.astype(np.int64) - rows + pattern.shape[0]))[0] - pattern.shape[0]
+        if len(diagonals) > _MOST_SHIFTS:
             return None
-        offsets = tuple(found.tolist())
+        offsets = tuple(diagonals.tolist())
     best = color_band(offsets, pattern.shape, kind)
     if best is not None and best.products <= fewest_needed(pattern, kind):
         return best
@@ -332,8 +332,8 @@ def _most_at_once(offsets: Sequence[tuple[int, ...]], grid: tuple[int, ...], per
 
 def _differ_in_color(steps: Ints, _modulus: int) -> BoolArray:
     """Return True for the rows of residues without a zero: columns that share a row differ in colour."""
-    apart: BoolArray = np.all(steps != 0, axis=1)
-    return apart
+    differ: BoolArray = np.all(steps != 0, axis=1)
+    return differ
 
 
 def _in_trees(closed: BoolArray) -> Test:
@@ -378,11 +378,11 @@ def _linear_coloring(
             weights = weights[weights[:, axis] * extent % modulus == 0]
         if not len(steps):
             return modulus, weights[0]
-        for at in range(0, len(weights), _WEIGHTS_AT_ONCE):
-            some = weights[at : at + _WEIGHTS_AT_ONCE]
-            (good,) = np.nonzero(test(some @ steps.T % modulus, modulus))
+        for start in range(0, len(weights), _WEIGHTS_AT_ONCE):
+            batch = weights[start : start + _WEIGHTS_AT_ONCE]
+            (good,) = np.nonzero(test(batch @ steps.T % modulus, modulus))
             if len(good):
-                return modulus, some[good[0]]
+                return modulus, batch[good[0]]
     return None
 
 

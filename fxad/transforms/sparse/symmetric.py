@@ -147,38 +147,40 @@ def _star_batches(graph: Csr, nodes: Ints, keys: Ints) -> Colors:
     """
     n = graph.shape[0]
     colors = no_colors(n)
-    seen = np.zeros((n, 8), np.int32)  # how many neighbours have each colour
+    n_neighbours_of_color = np.zeros((n, 8), np.int32)  # how many neighbours have each colour
     mate = np.full(n, -1, np.int64)  # the node of the batch beside a node
     n_colors = 0
     for batch in _batches(nodes, keys):
         while len(batch):
             owner, w = graph.neighbours(batch)
-            known = colors[w] >= 0
+            is_colored_neighbour = colors[w] >= 0
             forbidden = np.zeros((len(batch), n_colors + 1), np.bool_)
-            forbidden[owner[known], colors[w[known]]] = True
+            forbidden[owner[is_colored_neighbour], colors[w[is_colored_neighbour]]] = True
             # paths v - a - b, where b has a colour
-            middle, b = graph.neighbours(w[known])
-            v, a = owner[known][middle], w[known][middle]
-            kept = colors[b] >= 0
-            v, a, b = v[kept], a[kept], b[kept]
+            middle, b = graph.neighbours(w[is_colored_neighbour])
+            v, a = owner[is_colored_neighbour][middle], w[is_colored_neighbour][middle]
+            is_colored = colors[b] >= 0
+            v, a, b = v[is_colored], a[is_colored], b[is_colored]
             # a path of two colours: v or b has another neighbour with the colour of a
-            closing = (seen[batch[v], colors[a]] >= 2) | (seen[b, colors[a]] >= 2)
+            closing = (n_neighbours_of_color[batch[v], colors[a]] >= 2) | (n_neighbours_of_color[b, colors[a]] >= 2)
             forbidden[v[closing], colors[b[closing]]] = True
             chosen = np.argmin(forbidden, axis=1).astype(np.int32)
             if int(chosen.max()) == n_colors:
                 n_colors += 1
-                if n_colors >= seen.shape[1]:
-                    seen = np.concatenate([seen, np.zeros_like(seen)], axis=1)
+                if n_colors >= n_neighbours_of_color.shape[1]:
+                    n_neighbours_of_color = np.concatenate(
+                        [n_neighbours_of_color, np.zeros_like(n_neighbours_of_color)], axis=1
+                    )
             colors[batch] = chosen
-            seen[w, chosen[owner]] += 1
+            n_neighbours_of_color[w, chosen[owner]] += 1
             mate[w] = batch[owner]
-            other = mate[b]  # the node w at the end of v - a - b - w, if it is in the batch
-            (k,) = np.nonzero((other >= 0) & (colors[b] == chosen[v]) & (other != batch[v]))
-            k = k[colors[other[k]] == colors[a[k]]]
-            late = np.unique(np.maximum(batch[v[k]], other[k]))
+            far_end = mate[b]  # the node w at the end of v - a - b - w, if it is in the batch
+            (k,) = np.nonzero((far_end >= 0) & (colors[b] == chosen[v]) & (far_end != batch[v]))
+            k = k[colors[far_end[k]] == colors[a[k]]]
+            late = np.unique(np.maximum(batch[v[k]], far_end[k]))
             mate[w] = -1
             undone, w = graph.neighbours(late)
-            seen[w, colors[late][undone]] -= 1
+            n_neighbours_of_color[w, colors[late][undone]] -= 1
             colors[late] = -1
             batch = late
     return colors
@@ -198,8 +200,8 @@ def _acyclic_batches(graph: Csr, nodes: Ints, keys: Ints) -> Colors:
     for batch in _batches(nodes, keys):
         while len(batch):
             owner, w = graph.neighbours(batch)
-            known = colors[w] >= 0
-            owner, w = owner[known], w[known]  # neighbour w, of colour q, of node batch[owner]
+            is_colored = colors[w] >= 0
+            owner, w = owner[is_colored], w[is_colored]  # neighbour w, of colour q, of node batch[owner]
             q = colors[w].astype(np.int64)
             forbidden = np.zeros((len(batch), n_colors + 1), np.bool_)
             forbidden[owner, q] = True
@@ -243,10 +245,10 @@ class _Trees:
         would close cycles together."""
         if n_colors >= self.width:
             self._widen()
-        own = batch[owner] * np.int64(self.width) + q
+        end_in_batch = batch[owner] * np.int64(self.width) + q
         tree = self._roots(w * np.int64(self.width) + chosen[owner])
-        ends, inverse = np.unique(np.concatenate([own, tree]), return_inverse=True)
-        x, y = inverse[: len(own)], inverse[len(own) :]
+        ends, inverse = np.unique(np.concatenate([end_in_batch, tree]), return_inverse=True)
+        x, y = inverse[: len(end_in_batch)], inverse[len(end_in_batch) :]
         label = components(x, y, len(ends))
         # a component with as many entries as ends, or more, has a cycle
         cyclic = (np.bincount(label[x], minlength=len(ends)) >= np.bincount(label, minlength=len(ends)))[label[x]]

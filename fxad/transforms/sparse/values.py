@@ -131,16 +131,16 @@ def _counters(layout: Layout, k: int) -> dict[int, int] | None:
     """Return what each step of a loop adds to its carries, by operand; None if one is no integer to which a literal is
     added."""
     body, places, results = layout.bodies[k].jaxpr, layout.operand_indices(k), layout.result_indices(k)
-    made = producing_eqns(body.eqns)
+    producer = producing_eqns(body.eqns)
     added: dict[int, int] = {}
     for p, r in layout.carries.items():
-        before, after = body.ins[places.index(p)], body.outs[results.index(r)]
-        eqn = made.get(after) if isinstance(after, Var) else None
-        by = 0 if after is before else None
-        if eqn is not None and isinstance(eqn.prim, Add) and before in eqn.ins and before.aval.dtype.kind in "iu":
-            (other,) = [a for a in eqn.ins if a is not before] or (None,)
-            by = int(other.value) if isinstance(other, Lit) and other.size is None else None
-        if by is None:
+        carry_in, carry_out = body.ins[places.index(p)], body.outs[results.index(r)]
+        eqn = producer.get(carry_out) if isinstance(carry_out, Var) else None
+        increment = 0 if carry_out is carry_in else None
+        if eqn is not None and isinstance(eqn.prim, Add) and carry_in in eqn.ins and carry_in.aval.dtype.kind in "iu":
+            (addend,) = [a for a in eqn.ins if a is not carry_in] or (None,)
+            increment = int(addend.value) if isinstance(addend, Lit) and addend.size is None else None
+        if increment is None:
             return None
-        added[p] = by
+        added[p] = increment
     return added

@@ -106,8 +106,8 @@ def _with_operands(branch: PartialInverse, solved: Flags, measured: bool) -> Jax
     log-determinant."""
     program = branch.program
     operands = at_positions(program.outs, branch.solved)
-    wanted = [a for a, s in zip(operands, solved, strict=True) if s and a is not None]
-    return program.with_outs((*wanted, *program.outs[-1:]) if measured else tuple(wanted))
+    determined = [a for a, s in zip(operands, solved, strict=True) if s and a is not None]
+    return program.with_outs((*determined, *program.outs[-1:]) if measured else tuple(determined))
 
 
 # -------------------------------------------------------------------------------------------------------------- loops

@@ -47,9 +47,9 @@ NO_ELEMENT: Final = "the result has no element to read it from"
 
 
 def _permutation(ctx: InverseCtx, prim: Permutation, args: Args, outs: Outs) -> Solved:
-    back = prim.cotangent(ctx, outs[0], args[0].aval, ())
-    assert not isinstance(back, Zero)
-    return (back,)
+    operand = prim.cotangent(ctx, outs[0], args[0].aval, ())
+    assert not isinstance(operand, Zero)
+    return (operand,)
 
 
 # ----------------------------------------------------------------------------------------------------------- copying
@@ -207,11 +207,11 @@ def slice_of_window(window: Window) -> Slice:
 
 def constant_window(starts: Sequence[Atom], sizes: Shape, shape: Shape) -> Window | None:
     """Return the window of a dynamic slice or update with literal starts, which are clamped; None for other starts."""
-    at = [int(s) for s in map(literal_number, starts) if s is not None]
-    if len(at) < len(starts):
+    numbers = [int(s) for s in map(literal_number, starts) if s is not None]
+    if len(numbers) < len(starts):
         return None
-    first = [min(max(a, 0), n - m) for a, n, m in zip(at, shape, sizes, strict=True)]
-    return _window(tuple(first), sizes, (1,) * len(at))
+    clamped = [min(max(a, 0), n - m) for a, n, m in zip(numbers, shape, sizes, strict=True)]
+    return _window(tuple(clamped), sizes, (1,) * len(numbers))
 
 
 def window_mask(window: Window, shape: Shape) -> NDArray:

@@ -385,12 +385,12 @@ def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | N
     o = 0
     for size in sizes:
         group: list[int] = []
-        found = 1
-        while o < len(divided) and (not group or found < size):
+        product = 1
+        while o < len(divided) and (not group or product < size):
             group.append(o)
-            found *= divided[o]
+            product *= divided[o]
             o += 1
-        if not group or found != size:
+        if not group or product != size:
             return None
         groups.append(group)
     return groups if o == len(divided) else None

@@ -118,16 +118,18 @@ def _derivative(ctx: MaskCtx, rule: Derivative | Refusal) -> Derivative | Refusa
     """Return the rule over padded arrays; the sizes are residuals too. A rule that cannot be masked refuses its
     uses."""
     n = len(ctx.size_operands)
-    moving = (*(False,) * n, *rule.moving)
+    perturbed = (*(False,) * n, *rule.moving)
     if isinstance(rule, Refusal):
-        return replace(rule, moving=moving)
+        return replace(rule, moving=perturbed)
     try:
         masked = _with_sizes_at(ctx, rule.forward, 0)
         push, pull = ctx.recur(rule.push), None if rule.pull is None else ctx.recur(rule.pull)
     except SizeError as e:
-        return Refusal(moving, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy, rule.results)
+        return Refusal(
+            perturbed, f"its rule {rule.forward.name} has no padded form: {e.message}", e.remedy, rule.results
+        )
     forward = masked.with_outs((*masked.outs, *masked.ins[:n]))
-    return Derivative(moving, forward, push, pull, rule.results)
+    return Derivative(perturbed, forward, push, pull, rule.results)
 
 
 def _named_call(ctx: MaskCtx, prim: NamedCall, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:

@@ -58,24 +58,24 @@ def _weights(ctx: MaskCtx, shape: tuple[int, ...], like: Aval, n: int) -> Atom:
     line = ctx.iota(shape, len(shape) - 1)
     twice = ctx.one(MUL, line, Lit.of(2, line.aval))
     middle = ctx.one(EQ, twice, ctx.counts(n, shape))
-    alone = ctx.one(OR, ctx.one(EQ, line, Lit.of(0, line.aval)), middle)
+    unpaired = ctx.one(OR, ctx.one(EQ, line, Lit.of(0, line.aval)), middle)
     weights = like.with_shape(shape)
-    return ctx.one(SELECT_N, alone, Lit.of(2, weights), Lit.of(1, weights))
+    return ctx.one(SELECT_N, unpaired, Lit.of(2, weights), Lit.of(1, weights))
 
 
 def _along(ctx: MaskCtx, x: Atom, axis: int, n: int, inverse: bool) -> Atom:
     """Return the complex transform of `n` elements along one axis."""
     rank = x.aval.ndim
     order = (*[a for a in range(rank) if a != axis], axis)
-    back = tuple([order.index(a) for a in range(rank)])
-    moved = axis != rank - 1
-    if moved:
+    inverse_order = tuple([order.index(a) for a in range(rank)])
+    transposed = axis != rank - 1
+    if transposed:
         x = ctx.one(Transpose(order), x)
     if ctx.masked(n):
         x = _bluestein(ctx, x, ctx.count(n), inverse)
     else:
         x = ctx.one(Fft("IFFT" if inverse else "FFT", (n,)), x)
-    return ctx.one(Transpose(back), x) if moved else x
+    return ctx.one(Transpose(inverse_order), x) if transposed else x
 
 
 _EXACT: Final = isqrt(2**31 - 1)  # the square of an index up to here is an i32

@@ -75,14 +75,14 @@ def _in_one_dtype(ctx: MaskCtx, starts: Sequence[Atom]) -> list[Atom]:
 
 def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     x, *starts = args
-    at: list[Atom] = []
+    clamped_starts: list[Atom] = []
     for a, (n, m, start) in enumerate(zip(ins[0].shape, prim.sizes, starts, strict=True)):
         if ctx.masked(n) or ctx.masked(m):
             start = _clamped(ctx, _wide(ctx, start), _last(ctx, n, m))
             if ctx.masked(m):
                 x = padded_to(ctx, x, a, ctx.padded_size(n) + ctx.padded_size(m))
-        at.append(start)
-    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *_in_one_dtype(ctx, at))
+        clamped_starts.append(start)
+    out = ctx.one(DynamicSlice(ctx.padded(prim.sizes)), x, *_in_one_dtype(ctx, clamped_starts))
     return (ctx.cleared(out, outs[0].shape),)
 
 
@@ -91,7 +91,7 @@ def _dynamic_update_slice(
 ) -> Sequence[Atom]:
     x, update, *starts = args
     shape, sizes = ins[0].shape, ins[1].shape
-    at: list[Atom] = []
+    clamped_starts: list[Atom] = []
     out = x
     written: Atom | None = None
     for a, (n, m, start) in enumerate(zip(shape, sizes, starts, strict=True)):
@@ -105,8 +105,8 @@ def _dynamic_update_slice(
                 end = ctx.one(ADD, first, ctx.count(m))
                 inside = ctx.one(AND, low, ctx.one(LT, line, _number(ctx, end, line.aval)))
                 written = inside if written is None else ctx.one(AND, written, inside)
-        at.append(start)
-    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *_in_one_dtype(ctx, at))
+        clamped_starts.append(start)
+    out = ctx.one(DYNAMIC_UPDATE_SLICE, out, update, *_in_one_dtype(ctx, clamped_starts))
     if written is None:
         return (out,)
     zeros = (0,) * x.aval.ndim
@@ -123,22 +123,22 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
         x, pending = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
-    fixed = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
-    part = Slice(
+    static_sizes = [n if a in prim.dynamic else m for a, (n, m) in enumerate(zip(full.shape, prim.sizes, strict=True))]
+    static_slice = Slice(
         prim.starts,
         tuple([n if a in prim.dynamic else limits[a] for a, n in enumerate(full.shape)]),
         prim.strides,
     )
-    middle = full.with_shape(fixed)
-    if middle is not full:
-        (x,) = slice_rule(ctx, part, (x,), (full,), (middle,))
-    whole = full.with_shape(prim.sizes)
+    after_static = full.with_shape(static_sizes)
+    if after_static is not full:
+        (x,) = slice_rule(ctx, static_slice, (x,), (full,), (after_static,))
+    after_dynamic = full.with_shape(prim.sizes)
     if prim.dynamic:
-        at: list[Atom] = [int_literal(0)] * full.ndim
+        starts: list[Atom] = [int_literal(0)] * full.ndim
         for a, i in zip(prim.dynamic, places, strict=True):
-            at[a] = _from_front(ctx, i, full.shape[a])
+            starts[a] = _from_front(ctx, i, full.shape[a])
         dynamic = DynamicSlice(prim.sizes)
-        (x,) = _dynamic_slice(ctx, dynamic, (x, *at), (middle, *[INT32_SCALAR] * full.ndim), (whole,))
+        (x,) = _dynamic_slice(ctx, dynamic, (x, *starts), (after_static, *[INT32_SCALAR] * full.ndim), (after_dynamic,))
     ctx.add_pending(x, pending)
     return (ctx.with_pending(Squeeze(prim.dropped), x) if prim.dropped else x,)
 
@@ -231,8 +231,8 @@ def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) ->
     for a in prim.collapsed_slice_dims:
         if ctx.masked(prim.slice_sizes[a]):  # the axis may be empty: then there is nothing to read
             some = ctx.one(LT, int_literal(0), ctx.count(prim.slice_sizes[a]))
-            kept = emit_broadcast(ctx, some, out.aval.shape, ())
-            out = ctx.one(SELECT_N, kept, Lit.zero(out.aval), out)
+            has_elements = emit_broadcast(ctx, some, out.aval.shape, ())
+            out = ctx.one(SELECT_N, has_elements, Lit.zero(out.aval), out)
     return (ctx.cleared_later(out, outs[0].shape),)
 
 

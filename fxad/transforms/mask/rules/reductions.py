@@ -55,8 +55,8 @@ def _cumulative(ctx: MaskCtx, prim: Cumulative, args: Atoms, ins: Avals, outs: A
 def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     (a, b), shape, n = args, ins[0].shape, ins[0].shape[prim.axis]
     # a reversed recurrence begins at the last valid element, whose factor is not used: 0 times an infinity would be nan
-    used = replace_entry(shape, prim.axis, n - 1) if prim.reverse else shape
-    a = ctx.zero_filled(a, used, (prim.axis,))
+    used_shape = replace_entry(shape, prim.axis, n - 1) if prim.reverse else shape
+    a = ctx.zero_filled(a, used_shape, (prim.axis,))
     b = ctx.zero_filled(b, shape, (prim.axis,))
     return (ctx.cleared(ctx.one(prim, a, b), outs[0].shape, (prim.axis,)),)
 
@@ -66,8 +66,8 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
     facts = ctx.facts(args[0])
     finite = some and facts.finite
     padded = ctx.padded_axes(shape, prim.axes)
-    kept = ctx.padded_axes(shape) - padded
-    finite_lanes = some and facts.finite_along(kept | ctx.pending(args[0]))
+    other_axes = ctx.padded_axes(shape) - padded
+    finite_lanes = some and facts.finite_along(other_axes | ctx.pending(args[0]))
     x = args[0] if finite_lanes else ctx.clear_pending(args[0])
     if finite and padded <= ctx.facts(x).zeros | ctx.facts(x).zeros_unless_infinite:
         out = ctx.one(prim, ctx.excluded(x, shape, prim.axes))
@@ -75,7 +75,9 @@ def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) 
         out = ctx.one(prim, ctx.filled(x, shape, extreme_value(ins[0].dtype, -1), prim.axes))
     if not finite_lanes:
         return (ctx.cleared(out, shape),)
-    ctx.learn(out, PaddingFacts(finite, finite_axes=kept, zeros_unless_nan=padded if finite else NO_AXES, least=0.0))
+    ctx.learn(
+        out, PaddingFacts(finite, finite_axes=other_axes, zeros_unless_nan=padded if finite else NO_AXES, least=0.0)
+    )
     y = ctx.cleared_later(out, shape, prim.axes)
     ctx.add_pending(y, ctx.pending(x) - padded)
     return (y,)

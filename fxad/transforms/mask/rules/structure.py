@@ -66,8 +66,8 @@ def _broadcast(ctx: MaskCtx, prim: BroadcastInDim, args: Atoms, ins: Avals, outs
     x = ctx.clear_unless_finite(x)
     out = emit_broadcast(ctx, x, ctx.padded(shape), prim.dims)
     ctx.add_pending(out, moved_axes(prim, x.aval, ctx.pending(x)))
-    kept = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
-    return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in kept]),)
+    copied_axes = [d for d, n in zip(prim.dims, ins[0].shape, strict=True) if n == shape[d]]
+    return (ctx.cleared_later(out, shape, [a for a in range(len(shape)) if a not in copied_axes]),)
 
 
 def _iota(ctx: MaskCtx, prim: Iota, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -98,14 +98,18 @@ def slice_rule(ctx: MaskCtx, prim: Slice, args: Atoms, ins: Avals, outs: Avals) 
             x, start = taken_from(ctx, x, a, ctx.count(start), window), 0
         starts[a], limits[a], strides[a] = start, start + window, stride
     shape = x.aval.shape
-    whole = (starts, limits, strides) == ([0] * y.ndim, list(shape), [1] * y.ndim)
+    is_identity = (starts, limits, strides) == ([0] * y.ndim, list(shape), [1] * y.ndim)
     # the window of an `index` may be known to fit only by the padding; `slice` would refuse it
     fits = all([at_least(n - limit, 0) for n, limit in zip(shape, limits, strict=True)])
     taken = [
         (limit - start + stride - 1) // stride for start, limit, stride in zip(starts, limits, strides, strict=True)
     ]
     cut_out = Slice(tuple(starts), tuple(limits), tuple(strides))
-    out = x if whole else ctx.one(cut_out if fits else Index(tuple(starts), tuple(taken), tuple(strides), (), ()), x)
+    out = (
+        x
+        if is_identity
+        else ctx.one(cut_out if fits else Index(tuple(starts), tuple(taken), tuple(strides), (), ()), x)
+    )
     # an axis that is taken as a whole keeps its lanes
     cut = [a for a, (n, m) in enumerate(zip(ins[0].shape, y.shape, strict=True)) if n != m or prim.starts[a]]
     return (ctx.cleared(out, y.shape, cut),)
@@ -157,16 +161,16 @@ def _with_interior_padding(
     """Return `x` with `interior` copies of `value`, a size, between its elements. Each of the `padded` places of the
     result reads its element."""
     line = ctx.iota((padded,), 0)
-    at = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
+    offset = ctx.one(SUB, line, ctx.counts(low, line.aval.shape))
     step = ctx.counts(interior + 1, line.aval.shape)
-    place = ctx.one(DIV, at, step)
-    zero = Lit.zero(at.aval)
-    whole = ctx.one(EQ, ctx.one(REM, at, step), zero)
+    place = ctx.one(DIV, offset, step)
+    zero = Lit.zero(offset.aval)
+    at_element = ctx.one(EQ, ctx.one(REM, offset, step), zero)
     before_end = ctx.one(LT, place, ctx.counts(n, line.aval.shape))
-    inside = ctx.one(AND, ctx.one(GE, at, zero), before_end)
-    taken = taken_at(ctx, x, axis, place)
-    is_element = emit_broadcast(ctx, ctx.one(AND, whole, inside), taken.aval.shape, (axis,))
-    return ctx.one(SELECT_N, is_element, emit_broadcast(ctx, value, taken.aval.shape, ()), taken)
+    inside = ctx.one(AND, ctx.one(GE, offset, zero), before_end)
+    elements = taken_at(ctx, x, axis, place)
+    is_element = emit_broadcast(ctx, ctx.one(AND, at_element, inside), elements.aval.shape, (axis,))
+    return ctx.one(SELECT_N, is_element, emit_broadcast(ctx, value, elements.aval.shape, ()), elements)
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -184,8 +188,8 @@ def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs:
         start = start + aval.shape[axis]
     out: Atom = Lit.zero(y.with_shape((*shape[:axis], padded, *shape[axis + 1 :])))
     for x, start in zip(args, starts, strict=True):  # each operand overwrites the padding of the one before
-        at = ctx.count(start)
-        out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[at if a == axis else int_literal(0) for a in range(y.ndim)])
+        first = ctx.count(start)
+        out = ctx.one(DYNAMIC_UPDATE_SLICE, out, x, *[first if a == axis else int_literal(0) for a in range(y.ndim)])
     if padded != shape[axis]:
         out = emit_slice(ctx, out, axis, 0, shape[axis])
     return (out,)
@@ -258,8 +262,8 @@ def _gathering_reshape(ctx: MaskCtx, x: Atom, old: Shape, new: Shape) -> Atom:
     for a in range(len(old)):
         size = ctx.one(MAX, ctx.counts(old[a], shape), one)
         stride = ctx.one(MAX, ctx.counts(prod(old[a + 1 :]), shape), one)
-        at = ctx.one(REM, ctx.one(DIV, flat, stride), size)
-        place = ctx.one(ADD, place, ctx.one(MUL, at, int_literal(prod(padded[a + 1 :])).with_shape(shape)))
+        index = ctx.one(REM, ctx.one(DIV, flat, stride), size)
+        place = ctx.one(ADD, place, ctx.one(MUL, index, int_literal(prod(padded[a + 1 :])).with_shape(shape)))
     total = prod(padded)
     flat_x = emit_reshape(ctx, x, (total,))
     place = ctx.one(

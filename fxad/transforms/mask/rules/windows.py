@@ -122,22 +122,22 @@ def _strided(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Ava
 
 
 def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    (lhs, rhs), (left, right), (out,) = args, ins, outs
+    (lhs, rhs), (lhs_valid, rhs_valid), (out,) = args, ins, outs
     if 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
-    lhs, rhs = ctx.zero_filled(lhs, left.shape), ctx.zero_filled(rhs, right.shape)
+    lhs, rhs = ctx.zero_filled(lhs, lhs_valid.shape), ctx.zero_filled(rhs, rhs_valid.shape)
     along: list[_AxisWindows] = []
     dense = out  # the result before places are selected
     for k, pads in enumerate(prim.padding):
         a, b, c = prim.lhs_spec[2 + k], prim.rhs_spec[2 + k], prim.out_spec[2 + k]
         stride, base, dilation = prim.strides[k], prim.lhs_dilation[k], prim.rhs_dilation[k]
         if ctx.masked(dilation):
-            rhs, right = _padded_axis(ctx, rhs, right, Lit.zero(right.with_shape(())), b, (0, 0), dilation)
+            rhs, rhs_valid = _padded_axis(ctx, rhs, rhs_valid, Lit.zero(rhs_valid.with_shape(())), b, (0, 0), dilation)
             dilation = 1
         if ctx.masked(pads[0]) or ctx.masked(base):
-            lhs, left = _padded_axis(ctx, lhs, left, Lit.zero(left.with_shape(())), a, pads, base)
+            lhs, lhs_valid = _padded_axis(ctx, lhs, lhs_valid, Lit.zero(lhs_valid.with_shape(())), a, pads, base)
             pads, base = (0, 0), 1
-        n, size = left.shape[a], right.shape[b]
+        n, size = lhs_valid.shape[a], rhs_valid.shape[b]
         if ctx.masked(stride):
             stride = 1
             dense = _with_size(dense, c, window_count(n, size, stride, pads, base, dilation))
@@ -151,10 +151,10 @@ def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs:
         feature_groups=ctx.padded_size(prim.feature_groups),
         batch_groups=ctx.padded_size(prim.batch_groups),
     )
-    lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[1], prim.feature_groups)
-    lhs = groups_apart(ctx, lhs, left, prim.lhs_spec[0], prim.batch_groups)
+    lhs = groups_apart(ctx, lhs, lhs_valid, prim.lhs_spec[1], prim.feature_groups)
+    lhs = groups_apart(ctx, lhs, lhs_valid, prim.lhs_spec[0], prim.batch_groups)
     groups = prim.feature_groups if prim.feature_groups != 1 else prim.batch_groups
-    y: Atom = ctx.one(conv, lhs, groups_apart(ctx, rhs, right, prim.rhs_spec[0], groups))
+    y: Atom = ctx.one(conv, lhs, groups_apart(ctx, rhs, rhs_valid, prim.rhs_spec[0], groups))
     y = groups_together(ctx, y, dense, prim.out_spec[1], groups)
     for k, stride in enumerate(prim.strides):
         if along[k].stride != stride:
@@ -207,13 +207,13 @@ def _elements(ctx: MaskCtx, n: int, m: int, w: _AxisWindows) -> tuple[Atom, Atom
     shape = ctx.padded_size(m), ctx.padded_size(w.size)
     offset = ctx.iota(shape, 1)
     start = ctx.one(MUL, ctx.iota(shape, 0), ctx.counts(w.stride, shape))
-    at = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(w.dilation, shape)))
-    at = ctx.one(SUB, at, ctx.counts(w.pads[0], shape))
-    index = ctx.one(DIV, at, ctx.counts(w.base, shape))
+    position = ctx.one(ADD, start, ctx.one(MUL, offset, ctx.counts(w.dilation, shape)))
+    position = ctx.one(SUB, position, ctx.counts(w.pads[0], shape))
+    index = ctx.one(DIV, position, ctx.counts(w.base, shape))
     zero = int_literal(0).with_shape(shape)
-    inside = ctx.one(AND, ctx.one(GE, at, zero), ctx.one(LT, index, ctx.counts(n, shape)))
+    inside = ctx.one(AND, ctx.one(GE, position, zero), ctx.one(LT, index, ctx.counts(n, shape)))
     inside = ctx.one(AND, inside, ctx.one(LT, offset, ctx.counts(w.size, shape)))
-    return index, ctx.one(AND, inside, ctx.one(EQ, ctx.one(REM, at, ctx.counts(w.base, shape)), zero))
+    return index, ctx.one(AND, inside, ctx.one(EQ, ctx.one(REM, position, ctx.counts(w.base, shape)), zero))
 
 
 def _gathered(ctx: MaskCtx, x: Atom, fill: Atom, axis: int, index: Atom, inside: Atom) -> Atom:
@@ -280,17 +280,17 @@ def _axis_by_axis(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, plac
 def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowReduction:
     """Return the reduction of the windows along one axis alone."""
     along = _along_axes(prim.sliding)
-    alone = [w._replace(pads=pads) if a == axis else _AxisWindows() for a, w in enumerate(along)]
-    return prim.with_sliding(_sliding(alone))
+    other_axes_trivial = [w._replace(pads=pads) if a == axis else _AxisWindows() for a, w in enumerate(along)]
+    return prim.with_sliding(_sliding(other_axes_trivial))
 
 
-def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, of_x: Aval, places: Shape) -> Atom:
+def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, valid: Aval, places: Shape) -> Atom:
     """Return the first extreme elements of windows: the tangent of a reduction along an axis is that of all of them."""
     select = SelectAndGatherAdd("ge" if isinstance(prim, ReduceWindowMax) else "le", *prim.sliding.values)
-    at = _selected_elements(ctx, select, x, of_x, places)
-    y = _at_elements(ctx, True, ctx.zero_filled(x, of_x.shape), x.aval, at)
-    empty = ctx.one(EQ, at, Lit.of(prod(x.aval.shape), at.aval))
-    return ctx.one(SELECT_N, empty, y, prim.monoid.identity(of_x.dtype).with_shape(y.aval.shape))
+    numbers = _selected_elements(ctx, select, x, valid, places)
+    y = _at_elements(ctx, True, ctx.zero_filled(x, valid.shape), x.aval, numbers)
+    empty = ctx.one(EQ, numbers, Lit.of(prod(x.aval.shape), numbers.aval))
+    return ctx.one(SELECT_N, empty, y, prim.monoid.identity(valid.dtype).with_shape(y.aval.shape))
 
 
 def _fold(ctx: MaskCtx, prim: Reduce, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
@@ -328,57 +328,57 @@ def _check_body(ctx: MaskCtx, prim: Reduce | ReduceWindow) -> None:
 def _selection(ctx: MaskCtx, prim: Selection, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
     """Mask the choice of an element of a window: the first one is valid if any is, so the worst values behind the array
     are never chosen before it. Nothing may be put before the array: windows that begin at a size are gathered."""
-    (values, x), (of_values, of_x), (out,) = args, ins, outs
+    (values, x), (valid_values, valid), (out,) = args, ins, outs
     gathers = isinstance(prim, SelectAndGatherAdd)
-    places = out.shape if gathers else of_values.shape
+    places = out.shape if gathers else valid_values.shape
     if 0 in ctx.padded(places) or 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
-    values = ctx.zero_filled(values, of_values.shape)
+    values = ctx.zero_filled(values, valid_values.shape)
     along = _along_axes(prim.sliding)
     if any([_by_sizes(ctx, w) or ctx.masked(w.pads[0]) for w in along]):
-        at = _selected_elements(ctx, prim, x, of_x, places)
-        return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, at), out.shape),)
-    fitting = [_with_fitting_padding(ctx, of_x.shape[a], places[a], w) for a, w in enumerate(along)]
-    x = ctx.filled(x, of_x.shape, extreme_value(of_x.dtype, -prim.sign))
+        numbers = _selected_elements(ctx, prim, x, valid, places)
+        return (ctx.cleared(_at_elements(ctx, gathers, values, x.aval, numbers), out.shape),)
+    fitting = [_with_fitting_padding(ctx, valid.shape[a], places[a], w) for a, w in enumerate(along)]
+    x = ctx.filled(x, valid.shape, extreme_value(valid.dtype, -prim.sign))
     padded = replace(prim, padding=tuple([w.pads for w in fitting]))
     return (ctx.cleared(ctx.one(padded, values, x), out.shape),)
 
 
-def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, of_x: Aval, places: Shape) -> Atom:
+def _selected_elements(ctx: MaskCtx, prim: Selection, x: Atom, valid: Aval, places: Shape) -> Atom:
     """Return for each place, the number of the selected element in the flat padded `x`, or the number of all elements.
 
     One axis after the other: of equal elements, the first one of the window has the least number.
     """
-    total, worst = int_literal(prod(x.aval.shape)), extreme_value(of_x.dtype, -prim.sign)
+    total, worst = int_literal(prod(x.aval.shape)), extreme_value(valid.dtype, -prim.sign)
     number = emit_reshape(ctx, ctx.iota((prod(x.aval.shape),), 0), x.aval.shape)
     extreme = ReduceMax if prim.sign > 0 else ReduceMin
     for a, w in enumerate(_along_axes(prim.sliding)):
-        n, m = of_x.shape[a], places[a]
+        n, m = valid.shape[a], places[a]
         if (m, w.size, w.stride, w.pads[0], w.base) == (n, 1, 1, 0, 1):
             continue
         index, inside = _elements(ctx, n, m, w)
         numbers = _gathered(ctx, number, total, a, index, inside)
         elements = _gathered(ctx, x, worst, a, index, inside)
         x = ctx.one(extreme((a + 1,)), elements)
-        kept = tuple([d for d in range(elements.aval.ndim) if d != a + 1])
-        best = ctx.one(EQ, elements, emit_broadcast(ctx, x, elements.aval.shape, kept))
-        if of_x.inexact:
+        outer_axes = tuple([d for d in range(elements.aval.ndim) if d != a + 1])
+        best = ctx.one(EQ, elements, emit_broadcast(ctx, x, elements.aval.shape, outer_axes))
+        if valid.inexact:
             best = ctx.one(OR, best, ctx.one(NE, elements, elements))
         best = ctx.one(AND, best, ctx.one(LT, numbers, total.with_shape(numbers.aval.shape)))
         number = ctx.one(ReduceMin((a + 1,)), ctx.one(SELECT_N, best, total.with_shape(numbers.aval.shape), numbers))
     return number
 
 
-def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, at: Atom) -> Atom:
+def _at_elements(ctx: MaskCtx, gathers: bool, values: Atom, x: Aval, numbers: Atom) -> Atom:
     """Return the values at the elements of these numbers, or arrays of the type of `x` to which they are added there.
     Numbers of no element are dropped."""
-    total, at = prod(x.shape), ctx.one(ExpandDims((at.aval.ndim,)), at)
+    total, numbers = prod(x.shape), ctx.one(ExpandDims((numbers.aval.ndim,)), numbers)
     if gathers:
         flat = padded_to(ctx, emit_reshape(ctx, values, (total,)), 0, 1)
-        return ctx.one(gather_along_axis(flat.aval.shape, 0, mode="drop"), flat, at)
+        return ctx.one(gather_along_axis(flat.aval.shape, 0, mode="drop"), flat, numbers)
     zeros = Lit.zero(x.with_shape((total,)))
     scatter = scatter_along_axis(ScatterAdd, 1, 0, "drop")
-    return emit_reshape(ctx, ctx.one(scatter, zeros, at, values), x.shape)
+    return emit_reshape(ctx, ctx.one(scatter, zeros, numbers, values), x.shape)
 
 
 WINDOWS: Final[tuple[MaskRow, ...]] = (
