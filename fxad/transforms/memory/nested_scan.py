@@ -52,9 +52,9 @@ def _nested(
     segment = remat(_nested(step, m, reverse, unroll, n_consts, n_carry, inner_sizes))
     outs = b(segments.loop(segment, n_consts, n_carry, reverse), *consts, *state, *segments.blocks(b, xs))
     carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:])
-    if left := segments.left:
-        rest = _nested(step, left, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < left]))
-        outs = b(Remat(rest), *consts, *carry, *segments.rows_left(b, xs))
+    if n_tail := segments.tail:
+        tail = _nested(step, n_tail, reverse, unroll, n_consts, n_carry, tuple([s for s in inner_sizes if s < n_tail]))
+        outs = b(Remat(tail), *consts, *carry, *segments.tail_rows(b, xs))
         carry, ys = outs[:n_carry], segments.all_rows(b, ys, outs[n_carry:])
     return b.build([*carry, *ys], f"segments_{step.name}")
 
@@ -62,10 +62,11 @@ def _nested(
 @final
 @dataclass(frozen=True, slots=True)
 class LoopSegments:
-    """n steps of a loop over rows in segments of m. The loop runs the segments, then the steps that are left; if it is
-    reversed, the segments are its last rows.
+    """n steps of a loop over rows in segments of m. The loop runs the segments, then the *tail*: the steps that are no
+    whole segment. If it is reversed, the segments are its last rows.
 
-    For n = 11 and m = 4 there are 2 segments, the rows 0 to 7, and 3 steps are left; reversed, the rows 3 to 10.
+    For n = 11 and m = 4 there are 2 segments, the rows 0 to 7, and a tail of 3 steps; reversed, the segments are the
+    rows 3 to 10.
     """
 
     n: int
@@ -78,19 +79,19 @@ class LoopSegments:
         return self.n // self.m
 
     @property
-    def left(self) -> int:
-        """The number of steps that are left."""
+    def tail(self) -> int:
+        """The number of steps of the tail."""
         return self.n % self.m
 
     def blocks(self, b: Builder, xs: Atoms) -> list[Atom]:
         """Return the rows of the segments, in one block for each segment."""
-        start = self.left if self.reverse else 0
+        start = self.tail if self.reverse else 0
         return [row_block(b, x, start, start + self.count * self.m, (self.count, self.m)) for x in xs]
 
-    def rows_left(self, b: Builder, xs: Atoms) -> list[Atom]:
-        """Return the rows of the steps that are left."""
+    def tail_rows(self, b: Builder, xs: Atoms) -> list[Atom]:
+        """Return the rows of the tail."""
         start = 0 if self.reverse else self.count * self.m
-        return [row_block(b, x, start, start + self.left, (self.left,)) for x in xs]
+        return [row_block(b, x, start, start + self.tail, (self.tail,)) for x in xs]
 
     def loop(self, segment: Jaxpr, n_consts: int, n_carry: int, reverse: bool) -> Scan:
         """Return a loop over the segments. `reverse`: of this loop, which may be another one over the same rows."""
@@ -100,10 +101,10 @@ class LoopSegments:
         """Return blocks of rows as rows."""
         return [b.one(Reshape((self.count * self.m, *y.aval.shape[2:])), y) for y in blocks]
 
-    def all_rows(self, b: Builder, rows: Sequence[Atom], left: Sequence[Atom]) -> list[Atom]:
-        """Return the rows of the segments and those of the steps that are left, in order."""
-        both = zip(left, rows, strict=True) if self.reverse else zip(rows, left, strict=True)
-        return [b.one(Concatenate(0), *pair) for pair in both]
+    def all_rows(self, b: Builder, rows: Sequence[Atom], tail: Sequence[Atom]) -> list[Atom]:
+        """Return the rows of the segments and those of the tail, in order."""
+        pairs = zip(tail, rows, strict=True) if self.reverse else zip(rows, tail, strict=True)
+        return [b.one(Concatenate(0), *pair) for pair in pairs]
 
 
 def row_block(b: Builder, x: Atom, start: int, stop: int, lead: tuple[int, ...]) -> Atom:

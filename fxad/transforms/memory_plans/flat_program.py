@@ -53,10 +53,10 @@ def _update_early(flat: Jaxpr) -> Jaxpr:
     The order is 0, 2, 3, 1.
     """
     updates = _updates(flat)
-    producer = producers(flat.eqns)
+    eqn_number = producers(flat.eqns)
     after = [*range(len(flat.eqns))]  # the equation after which each update runs; itself for any other
     for k in sorted(updates):
-        after[k] = max([after[producer[a]] for a in flat.eqns[k].ins if a in producer], default=-1)
+        after[k] = max([after[eqn_number[a]] for a in flat.eqns[k].ins if a in eqn_number], default=-1)
     # of an update that reads operands of the program only: that of its first reader, which is an update
     reader_after: dict[Atom, int] = {}
     for k in sorted(updates, reverse=True):

@@ -12,8 +12,8 @@ A segment can be in segments itself. `sizes` are the steps of a segment, of a se
 
     sizes     the first loop stores                     the second loop, for each step
     ()        the stacks, as before                     reads them
-    (m, *s)   its carry at every m-th step; the steps   runs m steps of the first again, as a pair with the sizes `s`,
-              that are left are a pair with `s`         then its own m
+    (m, *s)   its carry at every m-th step; the tail,   runs m steps of the first again, as a pair with the sizes `s`,
+              less than m steps, is a pair with `s`     then its own m
     (1, *_)   its carry at each step                    runs its step of the first again
 
 An m that is not smaller than the number of steps is as (). A loop over a number of steps that is not known has the last
@@ -59,7 +59,7 @@ class BodyPair:
 @by_value
 def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
     """Return the pairs of loops, of branches and of maps of a flat program; an equation is in at most one pair."""
-    producer = producers(flat.eqns)
+    eqn_number = producers(flat.eqns)
     readers: dict[Atom, list[int]] = {}
     for k, e in enumerate(flat.eqns):
         for a in e.ins:
@@ -71,9 +71,9 @@ def body_pairs(flat: Jaxpr) -> tuple[BodyPair, ...]:
             continue
         by_first: dict[int, list[Atom]] = {}
         for a in eqn.ins:
-            if a not in producer or producer[a] in paired or readers[a] != [k] or a in results:
+            if a not in eqn_number or eqn_number[a] in paired or readers[a] != [k] or a in results:
                 continue
-            j = producer[a]
+            j = eqn_number[a]
             if _can_run_again(flat.eqns[j]) and _passes(a, flat.eqns[j], eqn):
                 by_first.setdefault(j, []).append(a)
         if by_first:
@@ -251,30 +251,30 @@ class _MapPair(_RunAgain):
 @dataclass(frozen=True, slots=True)
 class _LoopPair:
     """The two loops of a pair. `storing` are the steps of the first loop with the stacks last, `first` those without
-    the stacks; the steps of `second` take the stacks last. `kept` marks the results of the first loop that remain."""
+    the stacks; the steps of `second` take the stacks last. `remains` marks the results of the first loop that are no
+    stacks."""
 
     storing: Scan
     first: Scan
     second: Scan
-    kept: tuple[bool, ...]
+    remains: tuple[bool, ...]
     order: tuple[int, ...]  # of the operands of the second body that are slices
     n_stacks: int
 
     @staticmethod
     def of(first: Scan, second: Scan, stacks: tuple[tuple[int, int], ...]) -> _LoopPair:
         """Return the pair for two loops and their stacks."""
-        body, dropped = first.body, {at for at, _ in stacks}
-        kept = tuple([k not in dropped for k in range(len(body.outs))])
-        rest = select_by_flags(body.outs, kept)
-        stacked = [body.outs[at] for at, _ in stacks]
-        fixed, n = second.n_consts + second.n_carry, len(second.body.ins)
-        read = [i for _, i in stacks]
-        order = (*[i for i in range(fixed, n) if i not in read], *read)
+        body, stack_results, stack_operands = first.body, [q for q, _ in stacks], [p for _, p in stacks]
+        remains = tuple([q not in stack_results for q in range(len(body.outs))])
+        remaining_outs = select_by_flags(body.outs, remains)
+        stack_outs = [body.outs[q] for q in stack_results]
+        n_fixed, n = second.n_consts + second.n_carry, len(second.body.ins)
+        order = (*[p for p in range(n_fixed, n) if p not in stack_operands], *stack_operands)
         return _LoopPair(
-            first.with_bodies((body.with_outs((*rest, *stacked)),)),
-            first.with_bodies((dce(body.with_outs(rest)),)),
-            second.with_bodies((rebind_operands(second.body, (*range(fixed), *order)),)),
-            kept,
+            first.with_bodies((body.with_outs((*remaining_outs, *stack_outs)),)),
+            first.with_bodies((dce(body.with_outs(remaining_outs)),)),
+            second.with_bodies((rebind_operands(second.body, (*range(n_fixed), *order)),)),
+            remains,
             order,
             len(stacks),
         )
@@ -282,27 +282,25 @@ class _LoopPair:
     def add_first(self, b: Builder, eqn: Eqn, ins: Atoms, sizes: tuple[int, ...]) -> tuple[dict[Atom, Atom], Atoms]:
         """Add the first loop. Return its results, and what is stored for the second."""
         results, stored = self.forward(b, ins, self.first.length, sizes)
-        return dict(zip(select_by_flags(eqn.outs, self.kept), results, strict=True)), stored
+        return dict(zip(select_by_flags(eqn.outs, self.remains), results, strict=True)), stored
 
     def add_second(
         self, b: Builder, ins: Atoms, first_ins: Atoms, stored: Atoms, sizes: tuple[int, ...]
     ) -> Sequence[Atom]:
         """Add the second loop, with the operands of the first and what it stored."""
-        upto, fixed = self.second.upto, self.second.upto + self.second.n_consts + self.second.n_carry
-        others = [ins[upto + i] for i in self.order[: len(self.order) - self.n_stacks]]
-        return self.backward(b, first_ins, stored, (*ins[:fixed], *others), self.first.length, sizes)
+        upto, n_fixed = self.second.upto, self.second.upto + self.second.n_consts + self.second.n_carry
+        slices = [ins[upto + p] for p in self.order[: len(self.order) - self.n_stacks]]
+        first_consts, _, first_xs = self.first.steps.split(self.first.split_count(first_ins)[1])
+        operands = (*ins[:n_fixed], *slices)
+        return self.backward(b, (first_consts, first_xs), stored, operands, self.first.length, sizes)
 
     def forward(self, b: Builder, ins: Atoms, n: int, sizes: tuple[int, ...]) -> tuple[Atoms, Atoms]:
-        """Add n steps of the first loop. Return the results that are kept, and what is stored for the second: see the
+        """Add n steps of the first loop. Return the results that remain, and what is stored for the second: see the
         table of `sizes` at the top of this file."""
         if self._stores_each_carry(sizes):
-            outs = b(self._storing_carries(n), *ins)
-            at = len(outs) - self.first.n_carry
-            return outs[:at], outs[at:]
+            return _split_last(b(self._storing_carries(n), *ins), self.first.n_carry)
         if not sizes or sizes[0] >= n:
-            outs = b(_of_length(self.storing, n), *ins)
-            at = len(outs) - self.n_stacks
-            return outs[:at], outs[at:]
+            return _split_last(b(_of_length(self.storing, n), *ins), self.n_stacks)
         segments = LoopSegments(n, sizes[0], self.first.reverse)
         consts, carry, xs = self.first.steps.split(ins)
         n_carry = self.first.n_carry
@@ -312,28 +310,28 @@ class _LoopPair:
         results = inner(_of_length(self.first, segments.m), *c, *state, *x)
         segment = inner.build([*results, *state], f"segment_{self.first.body.name}")
         outs = b(segments.loop(segment, len(consts), n_carry, self.first.reverse), *consts, *carry, *blocks)
-        at = len(outs) - n_carry
-        stored: Atoms = outs[at:]
-        carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:at])
-        if segments.left:
-            rows = segments.rows_left(b, xs)
-            last, stacks = self.forward(b, (*consts, *carry, *rows), segments.left, sizes[1:])
-            carry, ys = last[:n_carry], segments.all_rows(b, ys, last[n_carry:])
-            stored = (*stored, *stacks)
+        outs, stored = _split_last(outs, n_carry)
+        carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:])
+        if segments.tail:
+            rows = segments.tail_rows(b, xs)
+            outs, tail_stored = self.forward(b, (*consts, *carry, *rows), segments.tail, sizes[1:])
+            carry, ys = outs[:n_carry], segments.all_rows(b, ys, outs[n_carry:])
+            stored = (*stored, *tail_stored)
         return (*carry, *ys), stored
 
     def backward(
-        self, b: Builder, first_ins: Atoms, stored: Atoms, ins: Atoms, n: int, sizes: tuple[int, ...]
+        self, b: Builder, first_ins: tuple[Atoms, Atoms], stored: Atoms, ins: Atoms, n: int, sizes: tuple[int, ...]
     ) -> Atoms:
-        """Add n steps of the second loop. `ins` are its operands without the stacks."""
+        """Add n steps of the second loop. `ins` are its operands without the stacks, `first_ins` the constants and the
+        slices of the first loop, for the steps that run again. Their carries are among the values in `stored`."""
         if self._stores_each_carry(sizes):
             return self._steps_again(b, first_ins, stored, ins, n)
         if not sizes or sizes[0] >= n:
             return b(_of_length(self.second, n), *ins, *stored)
         segments = LoopSegments(n, sizes[0], self.first.reverse)
-        first_consts, first_carry, first_xs = self.first.steps.split(first_ins)
+        first_consts, first_xs = first_ins
         consts, carry, xs = self.second.steps.split(ins)
-        states, stacks = stored[: self.first.n_carry], stored[self.first.n_carry :]
+        states, tail_stored = stored[: self.first.n_carry], stored[self.first.n_carry :]
         n_carry = self.second.n_carry
 
         def run_segments(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
@@ -341,32 +339,29 @@ class _LoopPair:
             inner = Builder()
             c1, c2, d = [_inputs(inner, group) for group in (first_consts, consts, carry)]
             state, x1, x2 = [_inputs_of_row(inner, group) for group in (states, first_blocks, blocks)]
-            again = (*c1, *state, *x1)
-            _, kept = self.forward(inner, again, segments.m, sizes[1:])
-            outs = self.backward(inner, again, kept, (*c2, *d, *x2), segments.m, sizes[1:])
+            _, segment_stored = self.forward(inner, (*c1, *state, *x1), segments.m, sizes[1:])
+            outs = self.backward(inner, (c1, x1), segment_stored, (*c2, *d, *x2), segments.m, sizes[1:])
             segment = inner.build(outs, f"segment_{self.second.body.name}")
             loop = segments.loop(segment, len(first_consts) + len(consts), n_carry, self.second.reverse)
             outs = b(loop, *first_consts, *consts, *carry, *states, *first_blocks, *blocks)
             return outs[:n_carry], segments.joined(b, outs[n_carry:])
 
-        def run_steps_left(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
-            first_rows, rows = segments.rows_left(b, first_xs), segments.rows_left(b, xs)
-            # `first_carry` is not the carry before these steps, but it is never read: without segments the stacks are
-            # read, and with them the carries that are stored
-            again = (*first_consts, *first_carry, *first_rows)
-            outs = self.backward(b, again, stacks, (*consts, *carry, *rows), segments.left, sizes[1:])
+        def run_tail(carry: Atoms) -> tuple[Atoms, Sequence[Atom]]:
+            first_rows, rows = tuple(segments.tail_rows(b, first_xs)), segments.tail_rows(b, xs)
+            operands = (*consts, *carry, *rows)
+            outs = self.backward(b, (first_consts, first_rows), tail_stored, operands, segments.tail, sizes[1:])
             return outs[:n_carry], outs[n_carry:]
 
-        if not segments.left:
+        if not segments.tail:
             carry, ys = run_segments(carry)
         elif self.second.reverse == self.first.reverse:
             carry, ys = run_segments(carry)
-            carry, zs = run_steps_left(carry)
-            ys = segments.all_rows(b, ys, zs)
+            carry, tail_ys = run_tail(carry)
+            ys = segments.all_rows(b, ys, tail_ys)
         else:
-            carry, zs = run_steps_left(carry)
+            carry, tail_ys = run_tail(carry)
             carry, ys = run_segments(carry)
-            ys = segments.all_rows(b, ys, zs)
+            ys = segments.all_rows(b, ys, tail_ys)
         return (*carry, *ys)
 
     def _stores_each_carry(self, sizes: tuple[int, ...]) -> bool:
@@ -380,22 +375,26 @@ class _LoopPair:
         steps = b.build([*outs, *ins[first.n_consts : first.n_consts + first.n_carry]], first.body.name)
         return replace(first, body=steps, length=n)
 
-    def _steps_again(self, b: Builder, first_ins: Atoms, states: Atoms, ins: Atoms, n: int) -> Atoms:
+    def _steps_again(self, b: Builder, first_ins: tuple[Atoms, Atoms], states: Atoms, ins: Atoms, n: int) -> Atoms:
         """Add n steps of the second loop, each of which runs its step of the first again from the carry before it."""
-        first, second = self.first, self.second
-        _, first_ins = first.split_count(first_ins)
+        second = self.second
         count, ins = second.split_count(ins)
-        consts_1, _, xs_1 = first.steps.split(first_ins)
+        consts_1, xs_1 = first_ins
         consts_2, carry, xs_2 = second.steps.split(ins)
         step = Builder()
         c1, c2, d = [_inputs(step, group) for group in (consts_1, consts_2, carry)]
         state, x1, x2 = [_inputs_of_row(step, group) for group in (states, xs_1, xs_2)]
-        again = step.inline(self.storing.body, (*c1, *state, *x1))
-        outs = step.inline(second.body, (*c2, *d, *x2, *again[len(again) - self.n_stacks :]))
+        _, stacks = _split_last(step.inline(self.storing.body, (*c1, *state, *x1)), self.n_stacks)
+        outs = step.inline(second.body, (*c2, *d, *x2, *stacks))
         steps = step.build(outs, second.body.name)
         n_consts = len(consts_1) + len(consts_2)
         loop = replace(second, body=steps, length=n, n_consts=n_consts)
         return b(loop, *count, *consts_1, *consts_2, *carry, *states, *xs_1, *xs_2)
+
+
+def _split_last(outs: Atoms, n: int) -> tuple[Atoms, Atoms]:
+    """Return the results but for the last n, and these."""
+    return outs[: len(outs) - n], outs[len(outs) - n :]
 
 
 def _of_length(scan: Scan, n: int) -> Scan:

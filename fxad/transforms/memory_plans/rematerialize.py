@@ -131,7 +131,7 @@ class _SplitAtTurn:
         "flat",
         "last_after",
         "last_before",
-        "made_by",
+        "eqn_number",
         "residuals",
         "results",
         "times",
@@ -141,11 +141,11 @@ class _SplitAtTurn:
         self.flat = flat
         self.before, self.after = flat.eqns[:turn], flat.eqns[turn:]
         self.results = {*flat.outs}
-        self.made_by = producers(self.before)
+        self.eqn_number = producers(self.before)
         self.last_before = last_readers(self.before)
         self.last_after = last_reads(Jaxpr(flat.ins, self.after, flat.outs, flat.name))
         self.first_after = {a: k for k, e in reversed([*enumerate(self.after)]) for a in e.ins}
-        self.residuals = [v for v in self.first_after if v in self.made_by]
+        self.residuals = [v for v in self.first_after if v in self.eqn_number]
         self.times = [total_time((e,)) for e in self.before]
 
 
@@ -162,50 +162,50 @@ class _PlannedBlock:
 class _Rematerialization:
     """A flat program under a schedule, as `blocks`.
 
-    segment_of   of each value from before the turn: the last segment that reads it, or the one that computes it.
-    starts       where the interval of each segment starts, in equations after the turn.
-    between      for each cut, the values that the segment after it, or a later one, needs from those before it.
-    crossing     the values that cross the turn, or lie between two segments.
-    fixed        values from before the turn that are in memory in any case.
-    returned     for the interval of each segment, the cuts of which its first block returns the values.
-    available    values from before the turn that need not be computed again: at first those that are stored; an
-                 interval adds those that it returns.
-    again        the segments in whose intervals each equation before the turn runs again.
+    segment_of     of each value from before the turn: the last segment that reads it, or the one that computes it.
+    starts         where the interval of each segment starts, in equations after the turn.
+    between        for each cut, the values that the segment after it, or a later one, needs from those before it.
+    crossing       the values that cross the turn, or lie between two segments.
+    fixed          values from before the turn that are in memory in any case.
+    returned       for the interval of each segment, the cuts of which its first block returns the values.
+    available      values from before the turn that need not be computed again: at first those that are stored; an
+                   interval adds those that it returns.
+    recomputed_in  the segments in whose intervals each equation before the turn runs again.
 
     In the example of `SegmentSchedule.saves`, let equation k before the turn compute v_k from v_(k-1), and let the
     equations after it read v_7, v_6, ..., v_0, one each. Then
 
-        segment_of   v_0: 0, v_1 and v_2: 1, v_3 and v_4: 2, v_5 to v_7: 3, as the segment 1 reads v_1, and so on
-        between      v_1, v_3 and v_5: one value for each of the three inner cuts
-        crossing     all of them
-        fixed        none; v_7 would be, if it was a result of the program
-        starts       7, 5, 3, 0: the segment 0 has v_0 alone, which the last equation reads
-        returned     {1} for the segment 1: its block returns v_1
-        available    v_3 and v_5 are stored by `saves`, v_6 and v_7 as the segment 3 is not computed again; later v_1
-        again        segment 2: v_4 from v_3; segment 1: v_0, v_1 and v_2; segment 0: v_0
+        segment_of     v_0: 0, v_1 and v_2: 1, v_3 and v_4: 2, v_5 to v_7: 3, as the segment 1 reads v_1, and so on
+        between        v_1, v_3 and v_5: one value for each of the three inner cuts
+        crossing       all of them
+        fixed          none; v_7 would be, if it was a result of the program
+        starts         7, 5, 3, 0: the segment 0 has v_0 alone, which the last equation reads
+        returned       {1} for the segment 1: its block returns v_1
+        available      v_3 and v_5 are stored by `saves`, v_6 and v_7 as the segment 3 is not computed again; later v_1
+        recomputed_in  segment 2: v_4 from v_3; segment 1: v_0, v_1 and v_2; segment 0: v_0
     """
 
     def __init__(self, halves: _SplitAtTurn, schedule: SegmentSchedule) -> None:
         self.halves, self.schedule, self.cuts = halves, schedule, schedule.cuts
-        made_by = halves.made_by
+        eqn_number = halves.eqn_number
         segment = [s for s, (a, b) in enumerate(pairwise(schedule.cuts)) for _ in range(a, b)]  # of each equation
-        self.segment_of = {v: segment[halves.last_before.get(v, k)] for v, k in made_by.items()}
+        self.segment_of = {v: segment[halves.last_before.get(v, k)] for v, k in eqn_number.items()}
         self.between: list[set[Atom]] = [set() for _ in schedule.cuts]
-        for v, k in made_by.items():
+        for v, k in eqn_number.items():
             for s in range(segment[k] + 1, self.segment_of[v] + 1):
                 self.between[s].add(v)
         between = set[Atom]().union(*self.between)
-        self.crossing = [v for v in made_by if v in halves.first_after or v in between]
-        self.fixed = {v for v, k in made_by.items() if v in halves.results or halves.before[k].prim.effects}
+        self.crossing = [v for v in eqn_number if v in halves.first_after or v in between]
+        self.fixed = {v for v, k in eqn_number.items() if v in halves.results or halves.before[k].prim.effects}
         largest = max([v.aval.nbytes for v in halves.residuals], default=0)
-        small = {v for v in made_by if v.aval.nbytes * SMALL <= largest}
+        small = {v for v in eqn_number if v.aval.nbytes * SMALL <= largest}
         large = [v for v in halves.residuals if v not in small]
         in_order = _heaviest_in_order(large, self.segment_of, halves.first_after, len(schedule.cuts) - 1)
         self.starts = self._starts(in_order)
         saves = schedule.saves()
         self.returned = self._returned(saves.returned)
         self.available = self._stored(small, in_order, saves.stored)
-        self.again: list[list[int]] = [[] for _ in halves.before]
+        self.recomputed_in: list[list[int]] = [[] for _ in halves.before]
         self.blocks: list[_PlannedBlock] = []
         self.forward_blocks = 0
 
@@ -244,8 +244,8 @@ class _Rematerialization:
             those between the outermost groups          the schedule says so
             those in `kept`, and none in `dropped`      the user says so
         """
-        schedule, made_by = self.schedule, self.halves.made_by
-        stored: set[Atom] = {v for v, k in made_by.items() if k >= self.cuts[schedule.recomputed]}
+        schedule, eqn_number = self.schedule, self.halves.eqn_number
+        stored: set[Atom] = {v for v, k in eqn_number.items() if k >= self.cuts[schedule.recomputed]}
         stored.update(self.fixed, small, [v for v in self.halves.residuals if v not in in_order])
         stored.update(*[self.between[s] for s in stored_between])
         stored.update([v for v in self.crossing if v.index in schedule.kept])
@@ -283,18 +283,20 @@ class _Rematerialization:
     @property
     def microseconds(self) -> float:
         """The estimated time of a run."""
-        again = sum([time * len(segments) for time, segments in zip(self.halves.times, self.again, strict=True)])
-        return time_of(self.halves.flat) + again
+        recomputation = sum(
+            [time * len(segments) for time, segments in zip(self.halves.times, self.recomputed_in, strict=True)]
+        )
+        return time_of(self.halves.flat) + recomputation
 
     def program(self) -> Jaxpr:
         """Return the program."""
-        b, env, made_by = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.made_by
+        b, env, eqn_number = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.eqn_number
         for block in self.blocks:
             if block.results is None:
                 b.extend(block.eqns, env)
                 continue
             # XLA runs a block when its last operand is known: one from after the turn, if there is any
-            ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in made_by)
+            ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in eqn_number)
             b.source = block.eqns[-1].source
             body = subprogram(block.eqns, ins, block.results, "block")
             env.update(zip(block.results, b(Remat(body, opaque=True), *substitute(ins, env)), strict=True))
@@ -305,8 +307,8 @@ class _Rematerialization:
         read_late = {v for block in self.blocks[self.forward_blocks :] for v in live_ins(block.eqns)}
         out = []
         for v in self.crossing:
-            k = self.halves.made_by[v]
-            intervals = tuple(dict.fromkeys(self.again[k]))
+            k = self.halves.eqn_number[v]
+            intervals = tuple(dict.fromkeys(self.recomputed_in[k]))
             stored = v in self.fixed or (v in read_late and not intervals)
             out.append(Crossing(v, self.halves.before[k], intervals, stored, v in self.fixed))
         return tuple(out)
@@ -367,19 +369,19 @@ class _Rematerialization:
 
     def _unavailable(self, eqns: Sequence[Eqn]) -> set[Atom]:
         """Return the residuals that equations read and that are to be computed again."""
-        made_by, available = self.halves.made_by, self.available
-        return {a for e in eqns for a in e.ins if a in made_by and a not in available}
+        eqn_number, available = self.halves.eqn_number, self.available
+        return {a for e in eqns for a in e.ins if a in eqn_number and a not in available}
 
     def _equations_that_compute(self, values: set[Atom]) -> list[int]:
         """Return the equations that compute values from before the turn from what is available."""
-        made_by, before = self.halves.made_by, self.halves.before
+        eqn_number, before = self.halves.eqn_number, self.halves.before
         needed = set[int]()
         stack = [*values]
         while stack:
             v = stack.pop()
-            if isinstance(v, Var) and v in made_by and made_by[v] not in needed:
-                needed.add(made_by[v])
-                stack += [a for a in before[made_by[v]].ins if a not in self.available]
+            if isinstance(v, Var) and v in eqn_number and eqn_number[v] not in needed:
+                needed.add(eqn_number[v])
+                stack += [a for a in before[eqn_number[v]].ins if a not in self.available]
         return sorted(needed)
 
     def _add_block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
@@ -387,11 +389,11 @@ class _Rematerialization:
         interval of a segment. Then the values that are returned are available."""
         numbers = self._equations_that_compute(self._unavailable(eqns) | returned)
         for k in numbers:
-            self.again[k].append(segment)
-        again = [self.halves.before[k] for k in numbers]
-        results = [v for e in again for v in e.outs if v in returned]
+            self.recomputed_in[k].append(segment)
+        recomputed = [self.halves.before[k] for k in numbers]
+        results = [v for e in recomputed for v in e.outs if v in returned]
         results += [v for e in eqns for v in e.outs if self.halves.last_after.get(v, -1) >= end]
-        self._add([*again, *eqns], results)
+        self._add([*recomputed, *eqns], results)
         self.available |= returned
 
     def _add(self, eqns: Sequence[Eqn], results: Sequence[Var] | None = None) -> None:

@@ -106,7 +106,7 @@ class Decisions:
         self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
         self.forms: tuple[Form, ...] = ()  # of the results
         self.defs = producing_eqns(jaxpr.eqns)
-        self.number = producers(jaxpr.eqns)  # of the equation that computes a value
+        self.eqn_number = producers(jaxpr.eqns)  # of the equation that computes a value
         self.demanded: dict[Atom, set[Form]] = {}
         self.on_sums: dict[Atom, EquationOnSums] = {}  # by result
         self.early_axis: dict[Atom, int] = {}  # the axis of a `reduce_sum` whose sum moves, by result
@@ -243,7 +243,7 @@ class Decisions:
         return form
 
     def _is_before(self, a: Atom, eqn: Eqn) -> bool:
-        return a not in self.number or self.number[a] < self.number[eqn.outs[0]]
+        return a not in self.eqn_number or self.eqn_number[a] < self.eqn_number[eqn.outs[0]]
 
 
 # -------------------------------------------------------------------------------------------------- sums in bodies
