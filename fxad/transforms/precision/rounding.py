@@ -305,52 +305,52 @@ def _tap(
         """Return a builder of the function, the operands of the equation, and the results of the function."""
         b = Builder()
         ys = b.inputs(avals)
-        given = iter(b.inputs(operand_avals))
-        operands = tuple([lit or next(given) for lit in literals])
+        inputs = iter(b.inputs(operand_avals))
+        operands = tuple([lit or next(inputs) for lit in literals])
         zero = _first(b, b.input(accumulator))
         return b, operands, tuple([b.one(ADD, y, _broadcast(b, converted(b, zero, y.aval.dtype), y.aval)) for y in ys])
 
-    probe, operands, same = begun(ACCUMULATOR)  # which sums there are decides the type of the accumulator
-    found = local_errors(probe, eqn, operands, same)
-    if found is None:
+    probe, operands, results = begun(ACCUMULATOR)  # which sums there are decides the type of the accumulator
+    errors = local_errors(probe, eqn, operands, results)
+    if errors is None:
         return None
-    wanted = {
+    has_sum = {
         Sum.ERROR: True,
-        Sum.ERROR_SQUARES: wants.squares or found.estimated,
+        Sum.ERROR_SQUARES: wants.squares or errors.estimated,
         Sum.SIZE_SQUARES: sized,
         Sum.SUMMAND_SQUARES: summed,
     }
-    sums = tuple([s for s in Sum if wanted[s]])
+    sums = tuple([s for s in Sum if has_sum[s]])
     accumulator = Aval((len(sums),), dtypes.float64)
 
-    b, _, same = begun(accumulator)
-    body = b.build(same, f"tap_{eqn.prim.name}")
+    b, _, results = begun(accumulator)
+    body = b.build(results, f"tap_{eqn.prim.name}")
 
-    b, operands, same = begun(accumulator)
-    found = local_errors(b, eqn, operands, same)
-    assert found is not None, "as before"
+    b, operands, results = begun(accumulator)
+    errors = local_errors(b, eqn, operands, results)
+    assert errors is not None, "as before"
     # any operand that is no literal is large where the sum cancels: the result is small beside both
     summand = [a for a in operands if not isinstance(a, Lit)][:1] if summed else []
-    residuals = [*found.errors, *(same if sized else ()), *summand]
-    forward = b.build([*same, *residuals], f"forward_tap_{eqn.prim.name}")
+    residuals = [*errors.errors, *(results if sized else ()), *summand]
+    forward = b.build([*results, *residuals], f"forward_tap_{eqn.prim.name}")
 
     types = [a.aval for a in residuals]
     push = _push_of_tap(avals, accumulator, types, f"push_tap_{eqn.prim.name}")
     pull = _pull_of_tap(avals, types, sums, wants, sized, summed, f"pull_tap_{eqn.prim.name}")
-    moving = (*[True] * n, *[False] * len(operand_avals), True)
-    rules = Rules(vjp=(Derivative(moving, forward, push, pull),))
-    return CallWithRules(Function(body, 0, rules)), sums, found.estimated
+    perturbed = (*[True] * n, *[False] * len(operand_avals), True)
+    rules = Rules(vjp=(Derivative(perturbed, forward, push, pull),))
+    return CallWithRules(Function(body, 0, rules)), sums, errors.estimated
 
 
 def _push_of_tap(avals: Sequence[Aval], accumulator: Aval, residuals: Sequence[Aval], name: str) -> Jaxpr:
     """Return the program (tangents, tangent of the accumulator, residuals) -> tangents of a tap."""
     b = Builder()
-    dots, dot = b.inputs(avals), b.input(accumulator)
+    tangents, accumulator_tangent = b.inputs(avals), b.input(accumulator)
     errors = b.inputs(residuals)[: len(avals)]
-    first = _first(b, dot)
+    first = _first(b, accumulator_tangent)
     pushed = [
         b.one(ADD, t, b.one(MUL, e, _broadcast(b, converted(b, first, t.aval.dtype), t.aval)))
-        for t, e in zip(dots, errors, strict=True)
+        for t, e in zip(tangents, errors, strict=True)
     ]
     return b.build(pushed, name)
 
@@ -366,12 +366,12 @@ def _pull_of_tap(
 ) -> Jaxpr:
     """Return the program (cotangents, residuals) -> (cotangents, sums of the accumulator) of a tap."""
     b, n = Builder(), len(avals)
-    cts, kept = b.inputs(avals), b.inputs(residuals)
+    cts, residual_ins = b.inputs(avals), b.inputs(residuals)
     # the last residual: the first operand that is no literal; or, of a sum of literals, which has none, the result
-    summand = kept[-1] if summed else None
+    summand = residual_ins[-1] if summed else None
     rows = [
         _sums(b, ct, e, y, summand, sums, wants)
-        for ct, e, y in zip(cts, kept[:n], kept[n : 2 * n] if sized else [None] * n, strict=True)
+        for ct, e, y in zip(cts, residual_ins[:n], residual_ins[n : 2 * n] if sized else [None] * n, strict=True)
     ]
     total = rows[0]
     for row in rows[1:]:
@@ -395,12 +395,12 @@ def _sum(b: Builder, x: Atom) -> Atom:
 
 
 def _sums(
-    b: Builder, ct: Atom, e: Atom, y: Atom | None, summand: Atom | None, wanted: tuple[Sum, ...], wants: Wants
+    b: Builder, ct: Atom, e: Atom, y: Atom | None, summand: Atom | None, kinds: tuple[Sum, ...], wants: Wants
 ) -> Atom:
     """Return the wanted sums for one result."""
     weighted = _product_or_zero(b, ct, e, wants.overflows)
     sums = [_sum(b, weighted)]
-    if Sum.ERROR_SQUARES in wanted:
+    if Sum.ERROR_SQUARES in kinds:
         sums.append(_sum(b, b.one(MUL, weighted, weighted)))
     for size in [x for x in (y, summand) if x is not None]:
         a, x = (ct, size) if wants.sizes else (_sampled(b, ct), _sampled(b, size))

@@ -5,6 +5,6 @@
 - `rules`: the relation of each equation; `propagate`: that of a program; `pattern`: the value that users see;
 - `coloring`: the interface of the colourings, by shifts (`shifts`), of any pattern (`greedy`) and of symmetric ones
   (`symmetric`); `decompression`: the elements from the compressed products;
-- `csr`: arrays of elements; `powers`: the relation of repeated steps; `values`: indices that are known when the
-  pattern is found.
+- `csr`: arrays of elements; `powers`: the relation of repeated steps; `values`: indices that are concrete when
+  the pattern is found.
 """

@@ -37,7 +37,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.shifts import stencil_of
-from fxad.transforms.sparse.values import ComputeKnown, LazyKnownValues, not_known
+from fxad.transforms.sparse.values import ComputeConcrete, ConcreteValues, not_concrete
 
 Key: TypeAlias = tuple[Any, ...]
 MAX_ENTRIES: Final = 1 << 28
@@ -325,7 +325,7 @@ def check_pattern(what: str, pattern: object, shape: tuple[int, int]) -> Pattern
 @by_value
 def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     """Return the pattern of a program with respect to the marked operands, for all values."""
-    return pattern_with_values(jaxpr, wrt, [not_known] * len(jaxpr.ins))
+    return pattern_with_values(jaxpr, wrt, [not_concrete] * len(jaxpr.ins))
 
 
 # ------------------------------------------------------------------------------------ records of the last pattern
@@ -450,15 +450,16 @@ def places_in_products(pattern: Pattern, coloring: Coloring) -> tuple[Ints, Deco
     return places_and_decompression
 
 
-def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, known: Sequence[ComputeKnown]) -> Pattern:
-    """Return the pattern of the Jacobian, read from the linear program. `known` are values of operands, or None."""
+def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, operand_values: Sequence[ComputeConcrete]) -> Pattern:
+    """Return the pattern of the Jacobian, read from the linear program. `operand_values` are those that are
+    concrete."""
     linearized = linearize(jaxpr, wrt)
     linear, n = linearized.linear, linearized.n_tangents
-    primal = LazyKnownValues(linearized.primal, known)
+    primal = ConcreteValues(linearized.primal, operand_values)
     residuals = linearized.primal.outs[len(jaxpr.outs) :]
-    operands: list[ComputeKnown] = [not_known] * n + [partial(primal.get, a) for a in residuals]
+    operands: list[ComputeConcrete] = [not_concrete] * n + [partial(primal.get, a) for a in residuals]
     dependence_of_linear = dependence(
-        linear, (True,) * n + (False,) * linearized.n_res, LazyKnownValues(linear, operands)
+        linear, (True,) * n + (False,) * linearized.n_res, ConcreteValues(linear, operands)
     )
     columns = [a.aval.shape for a in linear.ins[:n]]
     lefts = np.cumsum([0, *[prod(s) for s in columns]]).tolist()

@@ -47,7 +47,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import relation_of, strides_of
-from fxad.transforms.sparse.values import LazyKnownValues, not_known
+from fxad.transforms.sparse.values import ConcreteValues, not_concrete
 from fxad.transforms.vmap import vmap, vmap_named
 
 Relations: TypeAlias = "dict[int, Relation]"  # by operand
@@ -68,14 +68,14 @@ def of_body(jaxpr: Jaxpr, marked: Flags) -> Dependence:
     return dependence(jaxpr, marked, None)
 
 
-def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> Dependence:
-    """Return the dependence of a program on the marked operands. `values` None: no operand is known."""
+def dependence(jaxpr: Jaxpr, marked: Flags, values: ConcreteValues | None) -> Dependence:
+    """Return the dependence of a program on the marked operands. `values` None: no operand is concrete."""
     env: dict[Atom, Relations] = {
         v: {k: identity(v.aval.size)} for k, (v, m) in enumerate(zip(jaxpr.ins, marked, strict=True)) if m
     }
     notes: list[str] = []
     if values is None:
-        values = LazyKnownValues(jaxpr, [not_known] * len(jaxpr.ins))
+        values = ConcreteValues(jaxpr, [not_concrete] * len(jaxpr.ins))
     for eqn in jaxpr.eqns:
         dependent = [k for k, a in enumerate(eqn.ins) if a in env]
         if not dependent:
@@ -101,26 +101,24 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: LazyKnownValues | None) -> D
 # ----------------------------------------------------------------------------------------------------------- bodies
 
 
-def _body(
-    jaxpr: Jaxpr, marked: Flags, notes: list[str], values: LazyKnownValues | None = None
-) -> tuple[Relations, ...]:
+def _body(jaxpr: Jaxpr, marked: Flags, notes: list[str], values: ConcreteValues | None = None) -> tuple[Relations, ...]:
     of_operands = of_body(jaxpr, marked) if values is None else dependence(jaxpr, marked, values)
     notes.extend(of_operands.notes)
     return of_operands.results
 
 
 def _values_in(
-    eqn: Eqn, body: Jaxpr, places: Sequence[int], dependent: Collection[int], values: LazyKnownValues
-) -> LazyKnownValues | None:
+    eqn: Eqn, body: Jaxpr, places: Sequence[int], dependent: Collection[int], values: ConcreteValues
+) -> ConcreteValues | None:
     """Return the values of a body whose operands are operands of an equation, by `places`; None if there is no index or
     mask among those that do not depend."""
     if not any([p not in dependent and not eqn.ins[p].aval.inexact for p in places]):
         return None
-    known = [not_known if p in dependent else partial(values.get, eqn.ins[p]) for p in places]
-    return LazyKnownValues(body, known)
+    operand_values = [not_concrete if p in dependent else partial(values.get, eqn.ins[p]) for p in places]
+    return ConcreteValues(body, operand_values)
 
 
-def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]) -> list[Relations]:
+def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: ConcreteValues, notes: list[str]) -> list[Relations]:
     prim = eqn.prim
     assert isinstance(prim, HigherOrder)
     layout = prim.layout
@@ -144,7 +142,7 @@ def _dense(eqn: Eqn, dependent: Sequence[int]) -> list[Relations]:
 
 
 def _once(
-    eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+    eqn: Eqn, layout: Layout, k: int, dependent: Sequence[int], values: ConcreteValues, notes: list[str]
 ) -> list[Relations]:
     body, places = layout.bodies[k].jaxpr, layout.operand_indices(k)
     blocks = _body(
@@ -159,7 +157,7 @@ def _once(
 
 
 def _in_parallel(
-    eqn: Eqn, layout: Layout, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+    eqn: Eqn, layout: Layout, dependent: Sequence[int], values: ConcreteValues, notes: list[str]
 ) -> list[Relations] | None:
     """Return the dependence of a body that runs for each index of a mesh: that of its batch, in which collectives are
     operations on the stack, between the parts of the operands and those of the results."""
@@ -182,13 +180,13 @@ def _in_parallel(
     parts = [
         _stack_of_parts(mesh, roles[p], shape, eqn.ins[p].aval.shape) for p, shape in zip(places, local_in, strict=True)
     ]
-    known = [
-        not_known
+    operand_values = [
+        not_concrete
         if p in dependent or eqn.ins[p].aval.inexact
         else partial(_taken, part, values, eqn.ins[p], v.aval.shape)
         for p, part, v in zip(places, parts, stacked.ins, strict=True)
     ]
-    inner = None if all([get is not_known for get in known]) else LazyKnownValues(stacked, known)
+    inner = None if all([get is not_concrete for get in operand_values]) else ConcreteValues(stacked, operand_values)
     blocks = _body(stacked, tuple([p in dependent for p in places]), notes, inner)
     for r, block, shape in zip(layout.result_indices(k), blocks, local_out, strict=True):
         if r is None:
@@ -203,8 +201,8 @@ def _in_parallel(
     return outs
 
 
-def _taken(part: Relation, values: LazyKnownValues, a: Atom, shape: Shape) -> NDArray | None:
-    """Return the stack of the parts of a value; None if it is not known."""
+def _taken(part: Relation, values: ConcreteValues, a: Atom, shape: Shape) -> NDArray | None:
+    """Return the stack of the parts of a value; None if it is not concrete."""
     value = values.get(a)
     if value is None:
         return None
@@ -240,7 +238,7 @@ def _branches(
     layout: Layout,
     branches: Sequence[int],
     dependent: Sequence[int],
-    values: LazyKnownValues,
+    values: ConcreteValues,
     notes: list[str],
 ) -> list[Relations]:
     index = next((p for p, role in enumerate(layout.operand_roles) if type(role) is BranchIndex), None)
@@ -256,7 +254,7 @@ def _branches(
 
 
 def _linear_solve(
-    prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+    prim: LinearSolve, eqn: Eqn, dependent: Sequence[int], values: ConcreteValues, notes: list[str]
 ) -> list[Relations]:
     """The inverse of a matrix is a polynomial in it, so it has the pattern of the closure of the pattern."""
     n = prim.size
@@ -292,7 +290,7 @@ def _block(matrix: Relation, rows: Sequence[int], columns: Sequence[int], i: int
 
 
 def _loop(
-    eqn: Eqn, layout: Layout, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+    eqn: Eqn, layout: Layout, dependent: Sequence[int], values: ConcreteValues, notes: list[str]
 ) -> list[Relations] | None:
     """Return the dependence of a loop with one body that gives the results; None for a loop of another form.
 
@@ -363,10 +361,10 @@ def _without_steps(eqn: Eqn, layout: Layout, dependent: Sequence[int]) -> list[R
 
 
 def _dependence_of_step(
-    eqn: Eqn, layout: Layout, step_body: int, dependent: Sequence[int], values: LazyKnownValues, notes: list[str]
+    eqn: Eqn, layout: Layout, step_body: int, dependent: Sequence[int], values: ConcreteValues, notes: list[str]
 ) -> tuple[set[int], dict[int, Relations], dict[int, Relations]]:
     """Return the operands of the loop that depend on the dependent ones in some step, and the dependence of one step on
-    them, by result and operand of the loop; and that of the stacks of all steps, where it is known.
+    them, by result and operand of the loop; and that of the stacks of all steps, where it is computed.
 
     The marks are the least fixed point: a carry whose first value does not depend, but which a step computes from a
     dependent value, depends from the next step on. Marks only grow, so this ends.
@@ -392,17 +390,17 @@ def _dependence_of_step(
 
 class _AnyStep(NamedTuple):
     """The dependence of the results of a body of a loop on its operands, in some step; and of the stacks of the results
-    of all steps on the operands, and on the slices of all steps, if it is known."""
+    of all steps on the operands, and on the slices of all steps, if it is computed."""
 
     results: tuple[Relations, ...]
     stacks: tuple[Relations, ...] | None
     notes: tuple[str, ...]
 
 
-def _any_step(eqn: Eqn, layout: Layout, step_body: int, marked: Collection[int], values: LazyKnownValues) -> _AnyStep:
+def _any_step(eqn: Eqn, layout: Layout, step_body: int, marked: Collection[int], values: ConcreteValues) -> _AnyStep:
     """Return the dependence of the results of a body of a loop on its marked operands.
 
-    Indices are read from constants of the loop. If others are slices that are known, the body is mapped over the steps,
+    Indices are read from constants of the loop. If others are slices that are concrete, the body is mapped over the steps,
     which gives the results of all steps as stacks.
     """
     body, places, roles = layout.bodies[step_body].jaxpr, layout.operand_indices(step_body), layout.operand_roles
@@ -412,24 +410,26 @@ def _any_step(eqn: Eqn, layout: Layout, step_body: int, marked: Collection[int],
     of_results = of_body(body, flags) if inner is None else dependence(body, flags, inner)
     step = _AnyStep(of_results.results, None, of_results.notes)
     axes = {p: role.axis for p in places if isinstance(role := roles[p], Sliced)}
-    known = {p for p in axes if p not in marked and not eqn.ins[p].aval.inexact and values.get(eqn.ins[p]) is not None}
-    if not of_results.notes or not known:
+    concrete = {
+        p for p in axes if p not in marked and not eqn.ins[p].aval.inexact and values.get(eqn.ins[p]) is not None
+    }
+    if not of_results.notes or not concrete:
         return step
-    n = eqn.ins[min(known)].aval.shape[axes[min(known)]]
+    n = eqn.ins[min(concrete)].aval.shape[axes[min(concrete)]]
     if n * sum([a.aval.size for a in body.outs]) > _MOST_STACKED:
         return step
-    mapped = tuple([0 if p in known or (p in marked and p in axes) else None for p in places])
+    mapped = tuple([0 if p in concrete or (p in marked and p in axes) else None for p in places])
     try:
         stacked, _ = vmap(body, n, mapped, (0,) * len(body.outs))
     except FxadError:
         return step
     operands = [
         partial(_slices_first, values, eqn.ins[p], axes[p])
-        if p in known
-        else (not_known if p in changing else partial(values.get, eqn.ins[p]))
+        if p in concrete
+        else (not_concrete if p in changing else partial(values.get, eqn.ins[p]))
         for p in places
     ]
-    of_stacks = dependence(stacked, flags, LazyKnownValues(stacked, operands))
+    of_stacks = dependence(stacked, flags, ConcreteValues(stacked, operands))
     results: list[Relations] = []
     for block, out in zip(of_stacks.results, body.outs, strict=True):
         of_any = _any_of(n, out.aval.size)
@@ -449,8 +449,8 @@ def _any_of(n: int, size: int) -> Relation:
     return strided((n, size), (0, 1), (size, 1))
 
 
-def _slices_first(values: LazyKnownValues, a: Atom, axis: int) -> NDArray | None:
-    """Return a known value with its slices along the first axis."""
+def _slices_first(values: ConcreteValues, a: Atom, axis: int) -> NDArray | None:
+    """Return a concrete value with its slices along the first axis."""
     value = values.get(a)
     return None if value is None else np.moveaxis(value, axis, 0)
 
@@ -464,7 +464,7 @@ class _Loop(NamedTuple):
     inputs:  the other operands that depend. A step reads one slice of those that are sliced.
     in_step: for each result of the loop, what a step gives it from carries and inputs.
     stacks:  for each result of the loop, what all steps give, one after the other, from carries, inputs and the slices
-             of all steps; without results if it is not known.
+             of all steps; without results if it is not computed.
     """
 
     eqn: Eqn

@@ -56,16 +56,16 @@ from fxad.transforms.sparse.relation import (
     transposed,
     triangle,
 )  # fmt: skip
-from fxad.transforms.sparse.values import LazyKnownValues
+from fxad.transforms.sparse.values import ConcreteValues
 
-# (equation, operand, result, known values, notes of what is not known) -> relation of the result to the operand
-SparsityRule: TypeAlias = Callable[[Any, Eqn, int, int, LazyKnownValues, "list[str]"], Relation]
+# (equation, operand, result, concrete values, notes of what is not concrete) -> relation of the result to the operand
+SparsityRule: TypeAlias = Callable[[Any, Eqn, int, int, ConcreteValues, "list[str]"], Relation]
 
 _MAX_WINDOW: Final = 1024  # a larger window is dense along its axes
 _ELEMENTWISE: Final = frozenset(ELEMENTWISE)
 
 
-def relation_of(eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def relation_of(eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     """Return the relation of result `r` of an equation to operand `k`."""
     x, y = eqn.ins[k].aval, eqn.outs[r].aval
     if not x.size or not y.size or (isinstance(eqn.prim, Bilinear | Mul) and vanishes(eqn.ins[1 - k])):
@@ -101,16 +101,16 @@ def leading_axes(y: Aval, x: Aval, dense_axes: Sequence[int]) -> Relation:
     return along_axes(y, x, {a: a for a in range(x.ndim) if a not in axes})
 
 
-def _identity(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _identity(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     return identity(eqn.ins[k].aval.size)
 
 
-def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     first = len(eqn.ins) - len(eqn.outs)  # a check has further operands first
     return identity(eqn.ins[k].aval.size) if k - first == r else EMPTY
 
 
-def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     which = values.get(eqn.ins[0])
     if which is None:
         return identity(eqn.outs[0].aval.size)
@@ -122,7 +122,7 @@ def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: LazyKnownValues, no
 # -------------------------------------------------------------------------------------------------------- structure
 
 
-def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, shape = eqn.ins[0].aval, prim.shape
     si = strides_of(x.shape)
     ins = [0] * len(shape)
@@ -131,32 +131,32 @@ def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: LazyKnown
     return strided(shape, strides_of(shape), ins)
 
 
-def _reduce(prim: ReduceSum, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _reduce(prim: ReduceSum, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, so = eqn.ins[0].aval, iter(strides_of(eqn.outs[0].aval.shape))
     return strided(x.shape, [0 if a in prim.axes else next(so) for a in range(x.ndim)], strides_of(x.shape))
 
 
-def _transpose(prim: Transpose, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _transpose(prim: Transpose, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     si = strides_of(x.shape)
     return strided(y.shape, strides_of(y.shape), [si[a] for a in prim.perm])
 
 
-def _rev(prim: Rev, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _rev(prim: Rev, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     shape = eqn.ins[0].aval.shape
     s = strides_of(shape)
     last = sum([s[a] * (shape[a] - 1) for a in prim.axes])
     return strided(shape, s, [-n if a in prim.axes else n for a, n in enumerate(s)], 0, last)
 
 
-def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     si = strides_of(x.shape)
     ins = [n * t for n, t in zip(si, prim.strides, strict=True)]
     return strided(y.shape, strides_of(y.shape), ins, 0, sum([n * s for n, s in zip(si, prim.starts, strict=True)]))
 
 
-def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[0].aval, eqn.outs[0].aval
     if k == 1:
         padded = np.flatnonzero(prim.impl(np.zeros(x.shape, np.bool_), np.ones((), np.bool_))[0])
@@ -173,7 +173,7 @@ def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: li
     return relation(box(out0, in0, dims))
 
 
-def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, so = eqn.ins[k].aval, strides_of(eqn.outs[0].aval.shape)
     start = sum([a.aval.shape[prim.axis] for a in eqn.ins[:k]])
     return strided(x.shape, so, strides_of(x.shape), start * so[prim.axis])
@@ -193,8 +193,8 @@ def _note_unknown_index(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None
     )
 
 
-def _relation_of_read(prim: Primitive, eqn: Eqn, values: LazyKnownValues) -> Relation | None:
-    """Return the relation of a read at known indices: what it reads from the numbers of the elements."""
+def _relation_of_read(prim: Primitive, eqn: Eqn, values: ConcreteValues) -> Relation | None:
+    """Return the relation of a read at concrete indices: what it reads from the numbers of the elements."""
     indices = [values.get(a) for a in eqn.ins[1:]]
     if any([i is None for i in indices]):
         return None
@@ -218,16 +218,16 @@ def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
     return places if places.min() >= 0 and places.max() < x.size else None
 
 
-def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
-    known = _relation_of_read(prim, eqn, values)
-    if known is not None:
-        return known
+def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
+    of_read = _relation_of_read(prim, eqn, values)
+    if of_read is not None:
+        return of_read
     _note_unknown_index(eqn, notes, prim.start_index_map)
     return _windows(prim.windows, eqn.outs[0].aval, eqn.ins[0].aval)
 
 
 def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
-    """Return the relation of an array of windows at unknown places to the operand."""
+    """Return the relation of an array of windows at places that depend on data to the operand."""
     batch = [a for a in range(y.ndim) if a not in windows.offset]
     paired = {batch[i]: a for i, a in zip(windows.index_batched, windows.batched, strict=True)}
     along = zip(windows.offset, windows.axes(x.ndim), strict=True)
@@ -235,12 +235,12 @@ def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
     return along_axes(y, x, paired)
 
 
-def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     return _window_at(eqn, eqn.ins[0].aval, eqn.outs[0].aval, [values.get(a) for a in eqn.ins[1:]], notes)
 
 
 def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], notes: list[str]) -> Relation:
-    """Return the relation of a window `y` of `x` to `x`, at starts that may be known."""
+    """Return the relation of a window `y` of `x` to `x`, at starts that may be concrete."""
     so, si = strides_of(y.shape), strides_of(x.shape)
     dims: list[StridedDim] = []
     in0, open_axes = 0, []
@@ -256,7 +256,7 @@ def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], not
     return relation(box(0, in0, dims))
 
 
-def _index(prim: Index, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _index(prim: Index, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x = eqn.ins[0].aval
     so, si = iter(strides_of(eqn.outs[0].aval.shape)), strides_of(x.shape)
     dims: list[StridedDim] = []
@@ -281,27 +281,27 @@ def _index(prim: Index, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes
     return relation(box(0, in0, dims))
 
 
-def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, update = eqn.ins[0].aval, eqn.ins[1].aval
     starts = [values.get(a) for a in eqn.ins[2:]]
-    known = all([s is not None for s in starts])
-    if known and k == 0:
-        known_starts = [s for s in starts if s is not None]
-        written = prim.impl(_element_numbers(x), np.zeros(update.shape, np.int64), *known_starts)[0].ravel()
-        places = np.flatnonzero(written)
+    all_concrete = all([s is not None for s in starts])
+    if all_concrete and k == 0:
+        concrete_starts = [s for s in starts if s is not None]
+        remaining = prim.impl(_element_numbers(x), np.zeros(update.shape, np.int64), *concrete_starts)[0].ravel()
+        places = np.flatnonzero(remaining)
         return table(places, places)
     if k == 0:
         return identity(x.size) if update.shape != x.shape else EMPTY
     return transposed(_window_at(eqn, x, update, starts, notes))
 
 
-def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, updates = eqn.ins[0].aval, eqn.ins[2].aval
     indices = values.get(eqn.ins[1])
     if k == 0:
         if type(prim) is Scatter and indices is not None:
-            written = prim.impl(_element_numbers(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
-            places = np.flatnonzero(written)
+            remaining = prim.impl(_element_numbers(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
+            places = np.flatnonzero(remaining)
             return table(places, places)
         return identity(x.size)
     if k != 2 or not isinstance(prim, Scatter | ScatterAdd):
@@ -321,7 +321,7 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: LazyKnownVal
 # ----------------------------------------------------------------------------- products, windows, sums along axes
 
 
-def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[0].aval
     batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[k]
     free = [a for a in range(x.ndim) if a not in batch and a not in contract]
@@ -373,7 +373,7 @@ def _boxes_of_windows(axes: Sequence[_WindowAxis]) -> list[Box] | None:
     return boxes
 
 
-def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
     if k == 1:
         return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
@@ -402,12 +402,12 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: LazyKnownV
     return relation(*[box(b.out0, b.in0, [*b.dims, *others]) for b in boxes])
 
 
-def _window(prim: Windowed, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _window(prim: Windowed, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     return _of_windows(prim, eqn.outs[0].aval, eqn.ins[0].aval)
 
 
 def _add_to_windows(
-    prim: SelectAndScatterAdd, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]
+    prim: SelectAndScatterAdd, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]
 ) -> Relation:
     return transposed(_of_windows(prim, eqn.ins[0].aval, eqn.outs[0].aval))
 
@@ -424,12 +424,12 @@ def _of_windows(prim: Windowed, y: Aval, x: Aval) -> Relation:
     return dense(y.size, x.size) if boxes is None else relation(*[box(*b) for b in boxes])
 
 
-def _cumulative(prim: Cumulative, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _cumulative(prim: Cumulative, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, (prim.axis,))
 
 
 def _prefix_sum(
-    prim: CumSum | LinearRecurrence, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]
+    prim: CumSum | LinearRecurrence, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]
 ) -> Relation:
     if k < len(eqn.ins) - 1:  # the factors of a recurrence
         return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (prim.axis,))
@@ -443,11 +443,11 @@ def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
     return relation(*[box(o, i, [*dims, *others]) for o, i, dims in parts])
 
 
-def _fft(prim: Fft, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _fft(prim: Fft, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, range(-len(prim.lengths), 0))
 
 
-def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[0].aval
     if k != 1:
         return leading_axes(y, x, (-2, -1))
@@ -455,16 +455,16 @@ def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: LazyKno
     return _along_axis_triangle(y, y.ndim - (2 if prim.left_side else 1), reverse=prim.lower_a == flip)
 
 
-def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     # the columns of B, the last operand, are systems of their own
     return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == len(eqn.ins) - 1 else (-2, -1))
 
 
-def _matrixwise(prim: Matrixwise, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _matrixwise(prim: Matrixwise, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     return leading_axes(eqn.outs[r].aval, eqn.ins[k].aval, (-2, -1))
 
 
-def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: LazyKnownValues, notes: list[str]) -> Relation:
+def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     # Q acts on each column of C, or on each row
     along = (-2 if prim.left_side else -1,) if k == prim.linear_operand else (-2, -1)
     return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, along)

@@ -1,4 +1,4 @@
-"""Values of a program that are known before it runs: those of closed-over arrays, literals, and what is made of them.
+"""Concrete values of a program, which exist before it runs: closed-over arrays, literals, and what is made of them.
 
 A value is computed when a rule asks for it: the indices of a gather, the mask of a select.
 """
@@ -20,25 +20,25 @@ from fxad.primitives.elementwise.arithmetic import Add
 from fxad.primitives.index import index_dtype
 from fxad.transforms.vmap import vmap
 
-ComputeKnown: TypeAlias = Callable[[], NDArray | None]
+ComputeConcrete: TypeAlias = Callable[[], NDArray | None]
 
 _MOST_STEPS: Final = 1 << 12  # of a loop that is interpreted step by step, about half a second
 
 
-def not_known() -> None:
-    """Return None: a value that is not known."""
+def not_concrete() -> None:
+    """Return None: a value that is not concrete."""
     return
 
 
 @final
-class LazyKnownValues:
-    """The known values of a program, for operands that may be known."""
+class ConcreteValues:
+    """The concrete values of a program, for operands that may be concrete."""
 
-    __slots__ = ("_eqns", "_jaxpr", "_known", "_numbers", "_values")
+    __slots__ = ("_eqns", "_jaxpr", "_numbers", "_operands", "_values")
 
-    def __init__(self, jaxpr: Jaxpr, operands: Sequence[ComputeKnown]) -> None:
+    def __init__(self, jaxpr: Jaxpr, operands: Sequence[ComputeConcrete]) -> None:
         self._jaxpr = jaxpr
-        self._known: dict[Atom, ComputeKnown] = dict(zip(jaxpr.ins, operands, strict=True))
+        self._operands: dict[Atom, ComputeConcrete] = dict(zip(jaxpr.ins, operands, strict=True))
         self._eqns: dict[Var, tuple[Eqn, int]] | None = None
         self._values: dict[Atom, NDArray | None] = {}
         self._numbers: dict[int, NDArray] = {}
@@ -49,7 +49,7 @@ class LazyKnownValues:
             return None if a.aval.symbolic or a.size is not None else np.full(a.aval.shape, a.value, a.aval.dtype)
         if a in self._values:
             return self._values[a]
-        value = self._known[a]() if a in self._known else self._computed(a)
+        value = self._operands[a]() if a in self._operands else self._computed(a)
         self._values[a] = value
         return value
 
@@ -75,7 +75,7 @@ class LazyKnownValues:
                 if k in results and all(
                     [t.aval is b.aval for t, b in zip([eqn.ins[p] for p in places], body.ins, strict=True)]
                 ):
-                    inner = LazyKnownValues(body, [partial(self.get, eqn.ins[p]) for p in places])
+                    inner = ConcreteValues(body, [partial(self.get, eqn.ins[p]) for p in places])
                     return inner.get(body.outs[results.index(k)])
             return self._pruned(eqn, k)
         args = [self.get(x) for x in eqn.ins]
@@ -115,16 +115,16 @@ def _evaluated(jaxpr: Jaxpr, args: Sequence[NDArray]) -> NDArray | None:
     counters = _counters(layout, k)
     if counters is None or not isinstance(role, Sliced):
         return run(jaxpr, args)[0] if runs.count <= _MOST_STEPS else None
-    known = dict(zip(jaxpr.ins, args, strict=True))
-    operands = [known[a] if isinstance(a, Var) else np.full(a.aval.shape, a.value, a.aval.dtype) for a in eqn.ins]
+    env = dict(zip(jaxpr.ins, args, strict=True))
+    operands = [env[a] if isinstance(a, Var) else np.full(a.aval.shape, a.value, a.aval.dtype) for a in eqn.ins]
     steps = np.arange(runs.count)[:: -1 if runs.reverse else 1]
     axes = [r.axis if isinstance(r, Sliced) else None for r in layout.operand_roles]
     for p, by in counters.items():
         counts = operands[p] + np.multiply.outer(steps, by).reshape((-1,) + (1,) * operands[p].ndim)
         operands[p], axes[p] = counts.astype(operands[p].dtype), 0
-    one = body.with_outs([body.outs[layout.result_indices(k).index(eqn.outs.index(jaxpr.outs[0]))]])
-    of_all, _ = vmap(one, runs.count, tuple([axes[p] for p in places]), (role.axis,))
-    return run(of_all, [operands[p] for p in places])[0]
+    one_result = body.with_outs([body.outs[layout.result_indices(k).index(eqn.outs.index(jaxpr.outs[0]))]])
+    stacked, _ = vmap(one_result, runs.count, tuple([axes[p] for p in places]), (role.axis,))
+    return run(stacked, [operands[p] for p in places])[0]
 
 
 def _counters(layout: Layout, k: int) -> dict[int, int] | None:
