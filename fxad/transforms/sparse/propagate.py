@@ -400,8 +400,8 @@ class _AnyStep(NamedTuple):
 def _any_step(eqn: Eqn, layout: Layout, step_body: int, marked: Collection[int], values: ConcreteValues) -> _AnyStep:
     """Return the dependence of the results of a body of a loop on its marked operands.
 
-    Indices are read from constants of the loop. If others are slices that are concrete, the body is mapped over the steps,
-    which gives the results of all steps as stacks.
+    Indices are read from constants of the loop. If others are slices that are concrete, the body is mapped over the
+    steps, which gives the results of all steps as stacks.
     """
     body, places, roles = layout.bodies[step_body].jaxpr, layout.operand_indices(step_body), layout.operand_roles
     flags = tuple([p in marked for p in places])
