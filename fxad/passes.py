@@ -133,12 +133,16 @@ def plan_of(jaxpr: Jaxpr, choice: UnitsChoice, donate: tuple[int, ...] = (), pas
     pipeline, which is for "auto" only, and runs in `_plan_by_cost`, between the check that the program is large enough
     and the choice of units.
 
+    The units are, in this order: one, if the caller's `choice` is "none"; those that the last pass selects, if its
+    field `units` is a function, also in place of bodies that the caller chose (a memory plan runs its blocks in order,
+    which holds for its own units only); the bodies in `choice`; for "auto", what the cost model says.
+
     Law: a pure function of the arguments; "auto" gives a single unit if several do not pay.
     """
     if passes is not None:
         jaxpr = run_passes(jaxpr, passes)
-        if passes and choice != "none" and (select := passes[-1].units):
-            choice = select(jaxpr)
+        if passes and choice != "none" and (units_of := passes[-1].units):
+            choice = units_of(jaxpr)
     if isinstance(choice, tuple):
         plan = _plan_by_choice(jaxpr, choice, donate)
     elif choice == "auto":
@@ -174,16 +178,16 @@ def _plan_by_cost(jaxpr: Jaxpr, donate: tuple[int, ...], passes: Passes) -> Unit
     """
     if runs_on_devices(jaxpr):
         return None
-    whole = drop_derivative_rules(jaxpr)  # the program as one unit: XLA gets no derivative rules
+    one_unit = drop_derivative_rules(jaxpr)  # the program as one unit: XLA gets no derivative rules
     # A program that donates or recomputes was written to hold less memory. As units it does (docs/adr/0024).
-    least_saving = -inf if donate or has_recomputation(whole) else SAVED_MS
-    if not large_enough(whole, least_saving):
+    least_saving = -inf if donate or has_recomputation(one_unit) else SAVED_MS
+    if not large_enough(one_unit, least_saving):
         return None
     after_passes = run_passes(jaxpr, passes)
     cut, chosen = cut_stretches(after_passes, units_by_cost(after_passes))
     plan = linked_plan(cut, chosen, donate, jaxpr.name)
     # The estimate is of the units of the plan: they recompute cheap values, so they store less and have fewer kernels.
-    return plan if plan and saves_compile_time([u.body for u in plan.units], whole, least_saving) else None
+    return plan if plan and saves_compile_time([u.body for u in plan.units], one_unit, least_saving) else None
 
 
 @by_value

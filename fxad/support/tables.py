@@ -114,6 +114,33 @@ class ShownRows(Shown, Sequence[Row]):
         return iter(self.rows)
 
 
+class ShownSummary(ShownRows[Row]):
+    """Rows that are shown as one table, with a line that sums them up."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _title(self) -> str:
+        """What it is, and of which program."""
+
+    @property
+    @abstractmethod
+    def _total(self) -> str:
+        """The line that sums the rows up."""
+
+    @property
+    @abstractmethod
+    def _table(self) -> Table:
+        """The rows."""
+
+    def __str__(self) -> str:
+        return f"{self._table.text()}\n{self._total}"
+
+    def _shown(self) -> tuple[str, Sequence[Table]]:
+        return f"{self._title}: {self._total}", [self._table]
+
+
 def as_row_number(k: object) -> int | None:
     """Return the int of an integer; None for another value, also for a bool."""
     try:

@@ -189,14 +189,14 @@ def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
     inverted_whole = frozenset(eqns_with_ivjp(normal, request.plan(normal, origins), request.rules))
     split = _Split.of(normal, request.perturbed, origins, inverted_whole=inverted_whole)
     inexact = [a for a in normal.outs if a.aval.inexact]
-    dots = [split.tangents[a].var if a in split.tangents else Zero(a.aval).instantiate() for a in inexact]
-    linear = split.linear.build(dots, f"linear_{jaxpr.name}")
+    out_tangents = [split.tangents[a].var if a in split.tangents else Zero(a.aval).instantiate() for a in inexact]
+    linear = split.linear.build(out_tangents, f"linear_{jaxpr.name}")
     b = Builder()
-    dots_in = b.inputs(linear.in_avals[: sum(request.perturbed)])
+    tangents = b.inputs(linear.in_avals[: sum(request.perturbed)])
     known_atoms = b.inputs(request.known_avals(jaxpr))
     values = _PrimalValues.of(b, split, request, known_atoms)
     residuals = [values.value(a) for a in split.residuals]
-    pushed = b.inline(linear, [*dots_in, *residuals])
+    pushed = b.inline(linear, [*tangents, *residuals])
     pairs = _compared_values(split, values, request.tolerance) if pushed else []
     program = b.build([*pushed, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
     checked = dce(_with_check(program, known_atoms[: sum(request.known_outs)], pairs, request.tolerance))
@@ -282,28 +282,28 @@ class _Split(LinearizeBuilder):
         split.primal = split.build(substitute(jaxpr.outs, split.atoms), jaxpr.name)
         return split
 
-    def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Flags | None, whole: bool) -> None:
+    def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Flags | None, inverted_whole: bool) -> None:
         """Add an equation to the primal program, and its tangents to the linear program."""
         ins = substitute(eqn.ins, self.atoms)
-        dots_in = [self.tangents.get(a) for a in eqn.ins]
+        operand_tangents = [self.tangents.get(a) for a in eqn.ins]
         self.source = self.linear.source = eqn.source
         outs: Atoms
-        if not any(dots_in):
+        if not any(operand_tangents):
             outs = self.copy(eqn, ins)
         else:
-            tangents = tuple([t or Zero(a.aval) for t, a in zip(dots_in, ins, strict=True)])
-            dots: Tangents
+            tangents = tuple([t or Zero(a.aval) for t, a in zip(operand_tangents, ins, strict=True)])
+            out_tangents: Tangents
             if known_ins is None or _captured_value_moves(eqn, tangents):
-                outs, dots = self._linearize(eqn, ins, tangents, origin)
+                outs, out_tangents = self._linearize(eqn, ins, tangents, origin)
                 # A custom derivative may use another program than the function, and the function itself is inverted.
                 # This copy gives the results, and is inverted for the operands. From these, the linearized equations
                 # run forward, for residuals alone: nothing else reads them.
-                if whole or isinstance(eqn.prim, CallWithRules):
+                if inverted_whole or isinstance(eqn.prim, CallWithRules):
                     outs = self.copy(eqn, ins)
             else:
                 outs = self.copy(eqn, ins)
-                dots = self._cut(known_ins, tangents)
-            self.tangents.update({v: t for v, t in zip(eqn.outs, dots, strict=True) if isinstance(t, Lin)})
+                out_tangents = self._cut(known_ins, tangents)
+            self.tangents.update({v: t for v, t in zip(eqn.outs, out_tangents, strict=True) if isinstance(t, Lin)})
         self.atoms.update(zip(eqn.outs, outs, strict=True))
 
     def _linearize(self, eqn: Eqn, ins: Atoms, tangents: Tangents, origin: EqnOrigin) -> tuple[Atoms, Tangents]:
@@ -319,10 +319,10 @@ class _Split(LinearizeBuilder):
     def _cut(self, known_ins: Flags, tangents: Tangents) -> Tangents:
         """Cut the linear program at the last equation of the primal program. Return the tangents of its results."""
         eqn = self.eqns[-1]
-        dots = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
+        out_tangents = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
         ivjp_eqn = IvjpEqn(eqn, known_ins, tuple([isinstance(t, Lin) for t in tangents]))
-        self.cuts.append(_Cut(len(self.linear.eqns), ivjp_eqn, tangents, dots))
-        return dots
+        self.cuts.append(_Cut(len(self.linear.eqns), ivjp_eqn, tangents, out_tangents))
+        return out_tangents
 
 
 def _captured_value_moves(eqn: Eqn, tangents: Tangents) -> bool:
@@ -474,14 +474,14 @@ def _transpose_split(
     cuts."""
     linear = split.linear.eqns
     residuals = set(split.residuals.values())
-    reached: set[Atom] = {v for v in split.linear.ins if v not in residuals}
-    reached.update([v for e in linear for v in e.outs])
+    linear_values: set[Atom] = {v for v in split.linear.ins if v not in residuals}
+    linear_values.update([v for e in linear for v in e.outs])
     cuts = list(split.cuts)
     for k in range(len(linear), -1, -1):
         while cuts and cuts[-1].place == k:
             _emit_ivjp(b, cuts.pop(), values, ct_env, ctx)
         if k:
-            backward_eqn(b, linear[k - 1], reached, values, ct_env)
+            backward_eqn(b, linear[k - 1], linear_values, values, ct_env)
 
 
 def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx) -> None:
@@ -507,8 +507,8 @@ def _compared_values(split: _Split, values: _PrimalValues, tolerance: float) -> 
     if math.isinf(tolerance):
         return []
     of_function = {a: v for v, a in split.atoms.items() if isinstance(v, Var) and compared(a.aval)}
-    last = [(of_function[a], a) for a in values.lazy.last_reconstructed() if a in of_function]
-    return sorted(last, key=lambda pair: pair[0].index)
+    reconstructed_last = [(of_function[a], a) for a in values.lazy.last_reconstructed() if a in of_function]
+    return sorted(reconstructed_last, key=lambda pair: pair[0].index)
 
 
 def _with_check(program: Jaxpr, results: Atoms, pairs: Sequence[tuple[Var, Atom]], tolerance: float) -> Jaxpr:

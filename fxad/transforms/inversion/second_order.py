@@ -87,9 +87,9 @@ def forward_rule(jaxpr: Jaxpr, perturbed: Flags, linearized: LinearizedBody) -> 
     n, ins = len(jaxpr.outs), jaxpr.in_avals
     fused, nonzero = jvp(without_effects(jaxpr), perturbed)
     b = Builder()
-    dots, primals = b.inputs(select_by_flags(ins, perturbed)), b.inputs(ins)
-    tangents = b.inline(fused, [*primals, *dots])[n:]
-    push = dce(b.build(instantiate_outs(tangents, nonzero, jaxpr.out_avals, inexact), f"push_{jaxpr.name}"))
+    tangents, primals = b.inputs(select_by_flags(ins, perturbed)), b.inputs(ins)
+    out_tangents = b.inline(fused, [*primals, *tangents])[n:]
+    push = dce(b.build(instantiate_outs(out_tangents, nonzero, jaxpr.out_avals, inexact), f"push_{jaxpr.name}"))
     return jaxpr.with_outs((*jaxpr.outs, *jaxpr.ins)), push
 
 

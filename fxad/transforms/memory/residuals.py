@@ -15,7 +15,7 @@ from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, HigherOrder, Jaxpr, Primitive
 from fxad.primitives.control.call import callee
 from fxad.primitives.custom import for_used_results
 from fxad.primitives.marks import Keep, Mark, Name, unmarked_values
-from fxad.support.tables import ShownRows, Table, as_row_number
+from fxad.support.tables import ShownSummary, Table, as_row_number
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.cleanup.derivative_rules import drop_derivative_rules
 from fxad.transforms.cleanup.inline import inline
@@ -66,7 +66,7 @@ class Residual:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Residuals(ShownRows[Residual]):
+class Residuals(ShownSummary[Residual]):
     """The residuals of a program: arguments first, then in the order of computation. `print` shows a table.
 
     `without(k, ...)` and `keep(k, ...)` return a copy in which rows are computed again, or stored. Such a copy is a
@@ -131,11 +131,9 @@ class Residuals(ShownRows[Residual]):
         head = ("", "bytes", "type", "made by", "where", "read by", "decided by")
         return Table(head, tuple([_cells(k, r) for k, r in enumerate(self.rows)]), right=(0, 1))
 
-    def __str__(self) -> str:
-        return f"{self._table.text()}\n{self._total}"
-
-    def _shown(self) -> tuple[str, Sequence[Table]]:
-        return f"Residuals of {self.jaxpr.name}: {self._total}", [self._table]
+    @property
+    def _title(self) -> str:
+        return f"Residuals of {self.jaxpr.name}"
 
 
 def _cells(k: int, r: Residual) -> tuple[str, ...]:

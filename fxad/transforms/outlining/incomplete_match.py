@@ -85,11 +85,11 @@ class BodySearch:
         numbers = self.flow.numbers[start:stop].tolist()
         matcher, counts = SequenceMatcher(None, self.numbers, numbers, autojunk=False), Counter(numbers)
         pairs = [0, *accumulate([counts[n] for n in self.numbers])]
-        left = MAX_LEVELS * self.comparisons(start, stop)
+        comparisons_left = MAX_LEVELS * self.comparisons(start, stop)
         stack = [(0, len(self.numbers), 0, len(numbers))]
-        while stack and left > 0:
+        while stack and comparisons_left > 0:
             first, last, at_least, at_most = stack.pop()
-            left -= pairs[last] - pairs[first]
+            comparisons_left -= pairs[last] - pairs[first]
             a, b, size = matcher.find_longest_match(first, last, at_least, at_most)
             if size:
                 yield from zip(range(a, a + size), range(start + b, start + b + size), strict=True)
@@ -112,7 +112,7 @@ class _Match:
         dropped."""
         self.operands = {}
         before = len(self.places)
-        inside = {v for at in (*self.places.values(), *self.late()) for v in self.flow.eqns[at].outs}
+        inside = {v for number in (*self.places.values(), *self.late()) for v in self.flow.eqns[number].outs}
         for slot in sorted(self.places):
             if not self._fits(slot, inside):
                 del self.places[slot]  # at once, so that equations that use its results are dropped too
@@ -123,12 +123,12 @@ class _Match:
         mine = set(self.places.values())
         depends: set[Atom] = set()
         out: list[int] = []
-        for at in range(min(mine), max(mine) + 1):
-            eqn = self.flow.eqns[at]
-            if at in mine:
+        for number in range(min(mine), max(mine) + 1):
+            eqn = self.flow.eqns[number]
+            if number in mine:
                 depends.update(eqn.outs)
             elif not depends.isdisjoint(eqn.ins):
-                out.append(at)
+                out.append(number)
                 depends.update(eqn.outs)
         return out
 

@@ -56,10 +56,10 @@ def _merged(jaxpr: Jaxpr, waste: float) -> Jaxpr:
     waste_left = waste * time_of(jaxpr)
     ordered = sorted(uses, key=lambda body: (cost[body], len(body.outs)))
     replacements: dict[Jaxpr, _PartOfBody] = {}
-    for at, part in enumerate(ordered):
+    for rank, part in enumerate(ordered):
         if cost[part] <= CALL_EQUATIONS:  # it costs no more to compile than a call
             continue
-        larger = [b for b in ordered[at + 1 : at + 1 + MAX_LARGER] if OVERLAP * cost[b] <= cost[part]]
+        larger = [b for b in ordered[rank + 1 : rank + 1 + MAX_LARGER] if OVERLAP * cost[b] <= cost[part]]
         for larger_body in [b for b in larger if keys[part] <= keys[b]][:MAX_COMPARED]:
             unused_time = uses[part] * (time[larger_body] - time[part])
             if unused_time > waste_left:

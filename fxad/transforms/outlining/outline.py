@@ -103,13 +103,13 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_BodyUse]) -> Jaxpr:
     env: dict[Atom, Atom] = {}
 
     def copy(places: Iterable[int]) -> None:
-        b.extend([jaxpr.eqns[at] for at in places], env)
+        b.extend([jaxpr.eqns[number] for number in places], env)
 
-    done = 0
+    next_eqn = 0
     for use in sorted(uses, key=lambda use: use.start):
         replaced = set(use.places.values())
-        copy(range(done, use.start))
-        copy([at for at in range(use.start, use.stop) if at not in replaced and at not in use.late])
+        copy(range(next_eqn, use.start))
+        copy([number for number in range(use.start, use.stop) if number not in replaced and number not in use.late])
         b.source = jaxpr.eqns[min(replaced)].source
         outs = b(Call(use.shared.body), *substitute(use.operands, env))
         owners = use.shared.owners
@@ -118,8 +118,8 @@ def _rewritten(jaxpr: Jaxpr, uses: Iterable[_BodyUse]) -> Jaxpr:
             if slot in use.places:
                 env[jaxpr.eqns[use.places[slot]].outs[k]] = value
         copy(use.late)
-        done = use.stop
-    copy(range(done, len(jaxpr.eqns)))
+        next_eqn = use.stop
+    copy(range(next_eqn, len(jaxpr.eqns)))
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
@@ -179,12 +179,12 @@ class _RepeatSearch:
     def _with_equal_places(self, starts: list[int], length: int) -> list[int]:
         """Return the starts of a sequence in a run, and of equal sequences elsewhere: the two runs of A in 4 layers A,
         4 layers B and 4 layers A share a body."""
-        outside = [
-            at
-            for at in self.windows.places(starts[0], length).tolist()
-            if (at + length <= starts[0] or at >= starts[-1] + length) and self.free.has(at, at + length)
+        starts_outside = [
+            start
+            for start in self.windows.places(starts[0], length).tolist()
+            if (start + length <= starts[0] or start >= starts[-1] + length) and self.free.has(start, start + length)
         ]
-        return sorted([*starts, *non_overlapping(outside, length)])
+        return sorted([*starts, *non_overlapping(starts_outside, length)])
 
     def _shared(self, starts: Sequence[int], length: int) -> Iterator[SharedBody]:
         """Yield bodies for equal sequences if they pay, and take the places of these sequences."""
@@ -257,17 +257,17 @@ class _RepeatSearch:
         stop = min(run.stop, run.start + MAX_PERIODS * run.period)
         flow, change = self.flow, np.zeros(stop - run.start + 2)
         last: dict[Atom, int] = {}  # the last equation so far that computes or reads a value
-        for at in range(run.start, stop):
-            eqn = flow.eqns[at]
+        for number in range(run.start, stop):
+            eqn = flow.eqns[number]
             for a in eqn.ins:
                 if isinstance(a, Var):
                     before = last.get(a)
-                    if before is not None and at - before <= run.period:
+                    if before is not None and number - before <= run.period:
                         nbytes = VALUE_BYTES + a.aval.nbytes
                         change[before + 1 - run.start] += nbytes
-                        change[at + 1 - run.start] -= nbytes
-                    last[a] = at
-            last.update(dict.fromkeys(eqn.outs, at))
+                        change[number + 1 - run.start] -= nbytes
+                    last[a] = number
+            last.update(dict.fromkeys(eqn.outs, number))
         return np.cumsum(change)
 
     def incomplete_uses(self, bodies: list[SharedBody]) -> list[list[IncompleteMatch]]:
@@ -298,19 +298,19 @@ class _RepeatSearch:
 
     def _unused_microseconds(self, shared: SharedBody, match: IncompleteMatch) -> float | None:
         """Return the microseconds of unused computation in an incomplete use; None if the use does not pay."""
-        whole = self.cost(shared.starts[0], shared.length)
+        cost_of_body = self.cost(shared.starts[0], shared.length)
         missing = [shared.starts[0] + slot for slot in range(shared.length) if slot not in match.places]
-        present = whole - sum([self.cost(at, 1) for at in missing])
+        present = cost_of_body - sum([self.cost(number, 1) for number in missing])
         call = CALL_EQUATIONS + VALUE_EQUATIONS * (len(shared.body.ins) + len(shared.body.outs))
-        if present < OVERLAP * whole or present <= call or not self._returns_all(shared, match):
+        if present < OVERLAP * cost_of_body or present <= call or not self._returns_all(shared, match):
             return None
-        return sum([self.time(at, 1) for at in missing])
+        return sum([self.time(number, 1) for number in missing])
 
     def _returns_all(self, shared: SharedBody, match: IncompleteMatch) -> bool:
         """Return True if the results of the body include every value of this use that is read outside of it."""
         mine = set(match.places.values())
-        others = [at for at in range(match.start, match.stop) if at not in mine]
-        used = {a for at in others for a in self.flow.eqns[at].ins}
+        others = [number for number in range(match.start, match.stop) if number not in mine]
+        used = {a for number in others for a in self.flow.eqns[number].ins}
         results = set(shared.results)
         for code, (slot, k) in enumerate(shared.owners):
             if slot in match.places and code not in results:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core.builder import Builder, producing_eqns, substitute
+from fxad.core.builder import Builder, producers, producing_eqns, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.memo import by_value
@@ -79,19 +79,19 @@ def _next_chain(jaxpr: Jaxpr) -> _CallChain | None:
 
 def _candidates(jaxpr: Jaxpr) -> Iterator[tuple[Jaxpr, list[int], dict[int, int]]]:
     """Yield a body, linked calls of it, and their links."""
-    producer = {v: at for at, eqn in enumerate(jaxpr.eqns) for v in eqn.outs}
+    eqn_number = producers(jaxpr.eqns)
     calls: dict[Jaxpr, list[int]] = {}
-    for at, eqn in enumerate(jaxpr.eqns):
+    for number, eqn in enumerate(jaxpr.eqns):
         body = callee(eqn)
         if body is not None:
-            calls.setdefault(body, []).append(at)
+            calls.setdefault(body, []).append(number)
     for body, places in calls.items():
-        for chain, carry in _linked_calls(jaxpr, producer, places):
+        for chain, carry in _linked_calls(jaxpr, eqn_number, places):
             yield body, chain, carry
 
 
 def _linked_calls(
-    jaxpr: Jaxpr, producer: dict[Var, int], places: Sequence[int]
+    jaxpr: Jaxpr, eqn_number: dict[Var, int], places: Sequence[int]
 ) -> Iterator[tuple[list[int], dict[int, int]]]:
     """Yield calls of one body, each linked to the previous one, and the links that all of them have.
 
@@ -101,23 +101,23 @@ def _linked_calls(
     chain: list[int] = []
     carry: dict[int, int] = {}
     shorter: list[tuple[list[int], dict[int, int]]] = []
-    for at in places:
-        links = _results_read(jaxpr, producer, chain[-1], at) if chain else {}
+    for number in places:
+        links = _results_read(jaxpr, eqn_number, chain[-1], number) if chain else {}
         common = {p: r for p, r in links.items() if len(chain) < 2 or carry.get(p) == r}
         if not common:
             yield from reversed([*shorter, (chain, carry)])
             chain, shorter = [], []
         elif len(chain) >= 2 and common != carry:
             shorter.append((chain, carry))
-        chain, carry = [*chain, at], common
+        chain, carry = [*chain, number], common
     yield from reversed([*shorter, (chain, carry)])
 
 
-def _results_read(jaxpr: Jaxpr, producer: dict[Var, int], before: int, at: int) -> dict[int, int]:
-    """Map operands of the call at `at` to results of the call at `before`."""
-    outs = jaxpr.eqns[before].outs
-    ins = enumerate(jaxpr.eqns[at].ins)
-    return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and producer.get(a) == before}
+def _results_read(jaxpr: Jaxpr, eqn_number: dict[Var, int], earlier: int, number: int) -> dict[int, int]:
+    """Map operands of the call at `number` to results of the call at `earlier`."""
+    outs = jaxpr.eqns[earlier].outs
+    ins = enumerate(jaxpr.eqns[number].ins)
+    return {p: outs.index(a) for p, a in ins if isinstance(a, Var) and eqn_number.get(a) == earlier}
 
 
 def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int, int]) -> _CallChain | None:
@@ -129,9 +129,9 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
     later: list[int] = []
     moves_later: list[bool] = []  # for each equation with effects between the calls
     members = set(calls[1:])
-    for at in range(calls[0] + 1, calls[-1] + 1):
-        eqn = jaxpr.eqns[at]
-        if at in members:
+    for number in range(calls[0] + 1, calls[-1] + 1):
+        eqn = jaxpr.eqns[number]
+        if number in members:
             if any([a in depends for p, a in enumerate(eqn.ins) if p not in carry]):
                 return None
             depends.update(eqn.outs)
@@ -139,7 +139,7 @@ def _permitted(jaxpr: Jaxpr, body: Jaxpr, calls: Sequence[int], carry: dict[int,
         needs = any([a in depends for a in eqn.ins])
         if needs:
             depends.update(eqn.outs)
-            later.append(at)
+            later.append(number)
         if eqn.prim.effects:
             moves_later.append(needs)
     # the equations between the calls run before the scan, or after it if they read results of a call
@@ -161,12 +161,14 @@ def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
     first, last = chain.calls[0], chain.calls[-1]
 
     def copy(places: Sequence[int]) -> None:
-        b.extend([jaxpr.eqns[at] for at in places], env)
+        b.extend([jaxpr.eqns[number] for number in places], env)
 
-    copy([at for at in range(last) if at not in calls and at not in later])
+    copy([number for number in range(last) if number not in calls and number not in later])
     producer = producing_eqns(b.eqns)
     b.source = jaxpr.eqns[first].source
-    columns = [substitute(column, env) for column in zip(*[jaxpr.eqns[at].ins for at in chain.calls], strict=True)]
+    columns = [
+        substitute(column, env) for column in zip(*[jaxpr.eqns[number].ins for number in chain.calls], strict=True)
+    ]
     results = _scanned(b, chain, columns, producer, _results_used_outside(jaxpr, chain))
     for (k, r), value in results.items():
         env[jaxpr.eqns[chain.calls[k]].outs[r]] = value
@@ -178,25 +180,29 @@ def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
 def _results_used_outside(jaxpr: Jaxpr, chain: _CallChain) -> list[tuple[int, int]]:
     """Return the results of a chain that are used outside of it, as pairs (number of the call, number of the
     result)."""
-    places = {at: k for k, at in enumerate(chain.calls)}
-    result_of = {v: (k, r) for at, k in places.items() for r, v in enumerate(jaxpr.eqns[at].outs)}
+    places = {number: k for k, number in enumerate(chain.calls)}
+    result_of = {v: (k, r) for number, k in places.items() for r, v in enumerate(jaxpr.eqns[number].outs)}
     used: dict[tuple[int, int], None] = {}
-    for at, eqn in enumerate(jaxpr.eqns[chain.calls[0] :], chain.calls[0]):
-        if at not in places:
+    for number, eqn in enumerate(jaxpr.eqns[chain.calls[0] :], chain.calls[0]):
+        if number not in places:
             used.update({result_of[a]: None for a in eqn.ins if isinstance(a, Var) and a in result_of})
     used.update({result_of[a]: None for a in jaxpr.outs if isinstance(a, Var) and a in result_of})
     return sorted(used)
 
 
 def _scanned(
-    b: Builder, chain: _CallChain, columns: Sequence[Column], producer: dict[Var, Eqn], used: Sequence[tuple[int, int]]
+    b: Builder,
+    chain: _CallChain,
+    columns: Sequence[Column],
+    producer: dict[Var, Eqn],
+    used_results: Sequence[tuple[int, int]],
 ) -> dict[tuple[int, int], Atom]:
     """Emit the scan. Return the results that are used. `columns` has the values of each operand in all calls."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
     # numbers of operands: `carry`, `consts`, and `stacked`, of which each step reads a row; of stacked results: `ys`
     consts = [p for p, c in enumerate(columns) if p not in carry and c.count(c[0]) == length]
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
-    ys = sorted({r for k, r in used if k < length - 1 or r not in carry.values()})
+    ys = sorted({r for k, r in used_results if k < length - 1 or r not in carry.values()})
     in_rows = [_in_rows(producer, columns[p]) for p in stacked]
     # the scan runs in the direction in which more of the rows are read
     reverse = sum([row.step * (row.count - 1) for column in in_rows for row in column if isinstance(row, _Rows)]) < 0
@@ -208,11 +214,13 @@ def _scanned(
     one_call = step.build([outs[r] for r in (*carry.values(), *ys)], body.name)
     prim = Scan(one_call, length, reverse=reverse, unroll=1, n_consts=len(consts), n_carry=len(carry))
     results = b(prim, *[columns[p][0] for p in (*consts, *carry)], *xs)
-    last = dict(zip(carry.values(), results, strict=False))
-    whole = dict(zip(ys, results[len(carry) :], strict=True))
+    final_carry = dict(zip(carry.values(), results, strict=False))
+    stacks = dict(zip(ys, results[len(carry) :], strict=True))
     return {
-        (k, r): last[r] if r in last and k == length - 1 else _index_row(b, whole[r], length - 1 - k if reverse else k)
-        for k, r in used
+        (k, r): final_carry[r]
+        if r in final_carry and k == length - 1
+        else _index_row(b, stacks[r], length - 1 - k if reverse else k)
+        for k, r in used_results
     }
 
 
@@ -263,8 +271,8 @@ def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
     eqn = producer.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):
         return None
-    whole = eqn.prim.sizes[1:] == eqn.ins[0].aval.shape[1:]
-    return (eqn.ins[0], eqn.prim.starts[0]) if whole else None
+    is_row = eqn.prim.sizes[1:] == eqn.ins[0].aval.shape[1:]
+    return (eqn.ins[0], eqn.prim.starts[0]) if is_row else None
 
 
 def _stack(emit: Emit, column: Column, in_rows: Sequence[_Rows | Atom], reverse: bool) -> Atom:

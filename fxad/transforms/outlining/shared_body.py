@@ -47,10 +47,10 @@ class EquationSequence:
         # number of the first result of each equation: results of equations [a, b) are firsts[a] to firsts[b] - 1
         self.firsts: list[int] = [0, *accumulate([len(e.outs) for e in self.eqns])]
         last = [-1] * self.firsts[-1]
-        for at, eqn in enumerate(self.eqns):
+        for number, eqn in enumerate(self.eqns):
             for a in eqn.ins:
                 if isinstance(a, Var) and a.index >= 0:
-                    last[a.index] = at
+                    last[a.index] = number
         for a in jaxpr.outs:
             if isinstance(a, Var) and a.index >= 0:
                 last[a.index] = len(self.eqns)
@@ -59,7 +59,7 @@ class EquationSequence:
     def of_each(self, measure: Callable[[Eqn], float]) -> NDArray[np.float64]:
         """Return a measure of each equation. It is computed once for equations with equal numbers."""
         which = np.unique(self.numbers, return_index=True)[1]
-        return np.asarray([measure(self.eqns[at]) for at in which.tolist()], np.float64)[self.numbers]
+        return np.asarray([measure(self.eqns[number]) for number in which.tolist()], np.float64)[self.numbers]
 
 
 def sharing_key(eqn: Eqn) -> Hashable:

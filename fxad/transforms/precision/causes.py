@@ -7,6 +7,8 @@ from math import inf
 from typing import final
 
 from fxad.core.dataclasses import dataclass
+from fxad.ir import SourceLocation
+from fxad.transforms.locate import innermost
 
 
 @final
@@ -41,6 +43,26 @@ class Cause:
         if self.digits is None:
             return self.kind.value
         return self.kind.value.format("all" if self.digits == inf else f"{self.digits:.0f}")
+
+
+class EquationWithCauses:
+    """A row of a table about the errors of an equation. `lines` are the user's lines of the equation and of those whose
+    bodies contain it, the outermost first."""
+
+    __slots__ = ()
+
+    lines: tuple[SourceLocation, ...]
+    typed_causes: tuple[Cause, ...]
+
+    @property
+    def line(self) -> SourceLocation | None:
+        """The line of the equation itself."""
+        return innermost(self.lines)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The texts of what is wrong."""
+        return tuple(map(str, self.typed_causes))
 
 
 def digits_lost(kind: CauseKind, digits: float) -> Cause:

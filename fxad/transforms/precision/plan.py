@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isfinite, sqrt
 from typing import Final, SupportsIndex, final
@@ -12,7 +11,7 @@ from fxad.dtypes import DType
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr, SourceLocation
 from fxad.primitives.elementwise.convert import ConvertElementType
-from fxad.support.tables import ShownRows, Table, as_row_number
+from fxad.support.tables import ShownSummary, Table, as_row_number
 from fxad.transforms.costs import microseconds
 from fxad.transforms.locate import innermost
 from fxad.transforms.precision.cast import Decisions
@@ -49,7 +48,7 @@ class PlannedEquation:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PrecisionPlan(ShownRows[PlannedEquation]):
+class PrecisionPlan(ShownSummary[PlannedEquation]):
     """Which equations of a program compute in `dtype`: a table to print and to edit, in the order of the program.
 
     `fx.cast(program, plan.dtype, keep=plan)` applies it. `error` is the relative error of the compiled program that was
@@ -108,11 +107,9 @@ class PrecisionPlan(ShownRows[PlannedEquation]):
     def __repr__(self) -> str:
         return f"<PrecisionPlan of {self.jaxpr.name}: {self._total}>"
 
-    def __str__(self) -> str:
-        return f"{self._table.text()}\n{self._total}"
-
-    def _shown(self) -> tuple[str, Sequence[Table]]:
-        return f"Plan of {self.jaxpr.name}: {self._total}", [self._table]
+    @property
+    def _title(self) -> str:
+        return f"Plan of {self.jaxpr.name}"
 
 
 def _place(r: PlannedEquation) -> str:

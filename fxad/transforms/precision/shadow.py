@@ -22,10 +22,10 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, SourceLocation
 from fxad.primitives.control.shard_map import ShardMap
 from fxad.primitives.elementwise.arithmetic import Add, Sub
 from fxad.primitives.linalg.lu import Lu
-from fxad.support.tables import ShownRows, Table
-from fxad.transforms.locate import describe, innermost, lines_of
+from fxad.support.tables import ShownSummary, Table
+from fxad.transforms.locate import describe, lines_of
 from fxad.transforms.precision import double_double
-from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
+from fxad.transforms.precision.causes import Cause, CauseKind, EquationWithCauses, digits_lost
 from fxad.transforms.precision.local_errors import copies
 from fxad.transforms.precision.retype import ROUNDS, TO_FLOAT64, retyped, unit_roundoff
 from fxad.transforms.precision.rounding import Path, applied_body
@@ -36,7 +36,7 @@ _GROWTH: Final = 100.0  # a relative error that grows by two digits is named
 
 @final
 @dataclass(frozen=True, slots=True)
-class ShadowRow:
+class ShadowRow(EquationWithCauses):
     """An equation of a program, and how far its result was from that of the shadow.
 
     `error` is the largest relative error of its results over the run, in the Euclidean norm, `operands` that of the
@@ -55,20 +55,10 @@ class ShadowRow:
     typed_causes: tuple[Cause, ...]
     finite: bool = True
 
-    @property
-    def line(self) -> SourceLocation | None:
-        """The line of the equation itself."""
-        return innermost(self.lines)
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """The texts of what is wrong."""
-        return tuple(map(str, self.typed_causes))
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Shadow(ShownRows[ShadowRow]):
+class Shadow(ShownSummary[ShadowRow]):
     """A run beside one in higher precision: a row for each equation with a floating result that ran, in the order of
     the program.
 
@@ -106,11 +96,9 @@ class Shadow(ShownRows[ShadowRow]):
     def __repr__(self) -> str:
         return f"<Shadow of {self.jaxpr.name}: {self._total}>"
 
-    def __str__(self) -> str:
-        return f"{self._table.text()}\n{self._total}"
-
-    def _shown(self) -> tuple[str, Sequence[Table]]:
-        return f"Shadow of {self.jaxpr.name}: {self._total}", [self._table]
+    @property
+    def _title(self) -> str:
+        return f"Shadow of {self.jaxpr.name}"
 
 
 def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:

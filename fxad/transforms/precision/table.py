@@ -8,9 +8,9 @@ from typing import Final, final
 
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Eqn, HigherOrder, Jaxpr, NDArray, Primitive, SourceLocation
-from fxad.support.tables import ShownRows, Table
-from fxad.transforms.locate import body_label, describe, innermost, lines_of
-from fxad.transforms.precision.causes import Cause, CauseKind, digits_lost
+from fxad.support.tables import ShownSummary, Table
+from fxad.transforms.locate import body_label, describe, lines_of
+from fxad.transforms.precision.causes import Cause, CauseKind, EquationWithCauses, digits_lost
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.rounding import Path, Site, Sum, applied_body
 
@@ -20,7 +20,7 @@ _SHOWN: Final = 30  # rows of the text
 
 @final
 @dataclass(frozen=True, slots=True)
-class RoundingError:
+class RoundingError(EquationWithCauses):
     """The error that the rounding of one equation adds to the error of the results.
 
     `error` is the size of the change of the results that it causes, to first order: exact for one real result, and an
@@ -56,16 +56,6 @@ class RoundingError:
     estimated: bool = False
 
     @property
-    def line(self) -> SourceLocation | None:
-        """The line of the equation itself."""
-        return innermost(self.lines)
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """The texts of what is wrong."""
-        return tuple(map(str, self.typed_causes))
-
-    @property
     def where(self) -> SourceLocation | None:
         """The same as `line`, by the name that rows of `residuals` have."""
         return self.line
@@ -73,7 +63,7 @@ class RoundingError:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class RoundingErrors(ShownRows[RoundingError]):
+class RoundingErrors(ShownSummary[RoundingError]):
     """The rounding errors of a program for some operands, a row for each equation that rounds, in the order of the
     program. `print` shows the largest ones first.
 
@@ -136,8 +126,9 @@ class RoundingErrors(ShownRows[RoundingError]):
         more = f"\n{shown - _SHOWN:,} more rows" if shown > _SHOWN else ""
         return f"{self._table.text()}{more}\n{self._total}"
 
-    def _shown(self) -> tuple[str, Sequence[Table]]:
-        return f"Rounding errors of {self.jaxpr.name}: {self._total}", [self._table]
+    @property
+    def _title(self) -> str:
+        return f"Rounding errors of {self.jaxpr.name}"
 
 
 def relative_to(error: float, size: float) -> float:
