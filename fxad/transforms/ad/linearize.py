@@ -159,16 +159,16 @@ def operands_without_derivative(jaxpr: Jaxpr, candidates: Flags) -> Flags:
     try:
         linearize(jaxpr, inexact)
     except NotDifferentiableError:
-        fixed = list(no_marks)
+        without_derivative = list(no_marks)
         for k, (has_tangent, is_candidate) in enumerate(zip(inexact, candidates, strict=True)):
             if has_tangent and is_candidate:
                 try:
                     linearize(jaxpr, (*no_marks[:k], True, *no_marks[k + 1 :]))
                 except NotDifferentiableError:
-                    fixed[k] = True
-        remaining = tuple([m and not f for m, f in zip(inexact, fixed, strict=True)])
+                    without_derivative[k] = True
+        remaining = tuple([m and not f for m, f in zip(inexact, without_derivative, strict=True)])
         if not any(remaining):
             raise
         linearize(jaxpr, remaining)
-        return tuple(fixed)
+        return tuple(without_derivative)
     return no_marks

@@ -227,10 +227,10 @@ def _forward(jaxpr: Jaxpr, kept: Flags, compared: tuple[Var, ...]) -> Jaxpr:
 def _with_sketches(backward: BackwardProgram, compared: tuple[Var, ...]) -> Jaxpr:
     """Return a program whose last operands are sketches of the values `compared`. They contain those that the program
     compares itself."""
-    program, own = backward.program, backward.compared
-    n = len(program.ins) - len(own)
+    program, compared_here = backward.program, backward.compared
+    n = len(program.ins) - len(compared_here)
     types: dict[int | Var, Aval] = {a: sketched(a.aval) for a in compared}
-    return rebind_operands(program, (*range(n), *compared), has=(*range(n), *own), types=types)
+    return rebind_operands(program, (*range(n), *compared), has=(*range(n), *compared_here), types=types)
 
 
 def _after_checks(rule: ReverseRule, n: int) -> ReverseRule:

@@ -270,8 +270,8 @@ class _RowBuilder:
             rows = _squared(rows)
         flags = [k in varying for k in range(len(args))]
 
-        def times(one: Atom, other: Atom, size: int) -> Atom:
-            operands = [one if k == i else other if k == j else a for k, a in enumerate(args)]
+        def times(u_rows: Atom, v_rows: Atom, size: int) -> Atom:
+            operands = [u_rows if k == i else v_rows if k == j else a for k, a in enumerate(args)]
             return self.by_row(prim, operands, flags, size)[0]
 
         every_row = tuple([(k, ((k, None, 1),)) for k in range(u.aval.shape[0])])

@@ -94,12 +94,12 @@ class MaskCtx(PaddedBuilder):
             inside = self.inside_along(x.aval.shape, tuple(sorted(axes)))
             filled = self.one(SELECT_N, inside, emit_broadcast(self, fill, x.aval.shape, ()), x)
             self._filled[x, fill, axes] = filled
-            before = self.facts(x)
+            facts_of_x = self.facts(x)
             self.learn(
                 filled,
                 PaddingFacts(
-                    finite_axes=before.finite_axes | axes if self.facts(fill).finite else NO_AXES,
-                    zeros=before.zeros | axes if is_zero_literal(fill) else NO_AXES,
+                    finite_axes=facts_of_x.finite_axes | axes if self.facts(fill).finite else NO_AXES,
+                    zeros=facts_of_x.zeros | axes if is_zero_literal(fill) else NO_AXES,
                 ),
             )
             self.add_pending(filled, self.pending(x) - axes)

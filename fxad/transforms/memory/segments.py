@@ -37,7 +37,7 @@ def in_segments(jaxpr: Jaxpr, freed_after_use: Flags, least: int = SEGMENT_BYTES
     ends = _segment_ends(flat, freed_after_use, least)
     if len(ends) < 2:
         return flat if _segmented(flat) else jaxpr
-    last = last_reads(flat)
+    last_read = last_reads(flat)
     b = Builder.like(flat)
     env: dict[Atom, Atom] = {}
     for start, end in pairwise((0, *ends)):
@@ -46,9 +46,9 @@ def in_segments(jaxpr: Jaxpr, freed_after_use: Flags, least: int = SEGMENT_BYTES
             b.extend(eqns, env)
             continue
         b.source = eqns[-1].source
-        read, results = live_ins_and_outs(flat.eqns, start, end, last)
-        segment = Remat(subprogram(eqns, read, results, "segment"), True)
-        env.update(zip(results, b(segment, *substitute(read, env)), strict=True))
+        live_in, results = live_ins_and_outs(flat.eqns, start, end, last_read)
+        segment = Remat(subprogram(eqns, live_in, results, "segment"), True)
+        env.update(zip(results, b(segment, *substitute(live_in, env)), strict=True))
     return b.build(substitute(flat.outs, env), jaxpr.name)
 
 
@@ -60,12 +60,12 @@ def last_reads(jaxpr: Jaxpr) -> dict[Atom, int]:
 
 
 def live_ins_and_outs(
-    eqns: Sequence[Eqn], start: int, stop: int, last: Mapping[Atom, int]
+    eqns: Sequence[Eqn], start: int, stop: int, last_read: Mapping[Atom, int]
 ) -> tuple[tuple[Var, ...], tuple[Var, ...]]:
     """Return the values that the equations from `start` to before `stop` read from outside (their live-ins), and those
-    of their results that are read after them (their live-outs). `last` has the `last_reads` of the program."""
+    of their results that are read after them (their live-outs). `last_read` has the `last_reads` of the program."""
     inner_eqns = eqns[start:stop]
-    return tuple(live_ins(inner_eqns)), tuple([v for e in inner_eqns for v in e.outs if last.get(v, -1) >= stop])
+    return tuple(live_ins(inner_eqns)), tuple([v for e in inner_eqns for v in e.outs if last_read.get(v, -1) >= stop])
 
 
 @by_value

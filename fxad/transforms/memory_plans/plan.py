@@ -135,11 +135,11 @@ class MemoryPlan(Shown):
         return rows[number]
 
     def _edited(self, kept: set[int], dropped: set[int]) -> MemoryPlan:
-        old = self._schedule
+        before = self._schedule
         schedule = replace(
-            old,
-            kept=tuple(sorted({*old.kept} - dropped | kept)),
-            dropped=tuple(sorted({*old.dropped} - kept | dropped)),
+            before,
+            kept=tuple(sorted({*before.kept} - dropped | kept)),
+            dropped=tuple(sorted({*before.dropped} - kept | dropped)),
         )
         return replace(self, recomputation=replace(self.recomputation, schedule=schedule))
 

@@ -321,8 +321,8 @@ class _Rematerialization:
         if any([e.prim.effects for e in eqns]):
             self._add(eqns)
             return
-        last, available = self.halves.last_before, self.available
-        self._add(eqns, [v for e in eqns for v in e.outs if last.get(v, -1) >= stop or v in available])
+        last_read, available = self.halves.last_before, self.available
+        self._add(eqns, [v for e in eqns for v in e.outs if last_read.get(v, -1) >= stop or v in available])
 
     def _add_interval(self, segment: int, interval: range) -> None:
         """Add the equations of an interval that is not empty.
@@ -354,16 +354,16 @@ class _Rematerialization:
             self._add_block(segment, (), (returned | before_segment) - self.available, interval.start)
             returned = set()
         for run in _runs(after, interval, self.schedule.split):
-            needed = self._unavailable(after[run.start : run.stop])
-            readers = [k for k in run if not needed.isdisjoint(after[k].ins)]
+            unavailable = self._unavailable(after[run.start : run.stop])
+            readers = [k for k in run if not unavailable.isdisjoint(after[k].ins)]
             if not readers and not returned:
                 self._add(after[run.start : run.stop])
                 continue
-            first = readers[0] if readers else run.start
-            end = run.stop if segment else readers[-1] + 1 if readers else first
-            read_later = {v for v in needed if self.halves.last_after.get(v, -1) >= interval.stop}
-            self._add(after[run.start : first])
-            self._add_block(segment, after[first:end], returned | read_later, end)
+            first_reader = readers[0] if readers else run.start
+            end = run.stop if segment else readers[-1] + 1 if readers else first_reader
+            read_later = {v for v in unavailable if self.halves.last_after.get(v, -1) >= interval.stop}
+            self._add(after[run.start : first_reader])
+            self._add_block(segment, after[first_reader:end], returned | read_later, end)
             self._add(after[end : run.stop])
             returned = set()
 
@@ -375,14 +375,14 @@ class _Rematerialization:
     def _equations_that_compute(self, values: set[Atom]) -> list[int]:
         """Return the equations that compute values from before the turn from what is available."""
         eqn_number, before = self.halves.eqn_number, self.halves.before
-        needed = set[int]()
+        numbers = set[int]()
         stack = [*values]
         while stack:
             v = stack.pop()
-            if isinstance(v, Var) and v in eqn_number and eqn_number[v] not in needed:
-                needed.add(eqn_number[v])
+            if isinstance(v, Var) and v in eqn_number and eqn_number[v] not in numbers:
+                numbers.add(eqn_number[v])
                 stack += [a for a in before[eqn_number[v]].ins if a not in self.available]
-        return sorted(needed)
+        return sorted(numbers)
 
     def _add_block(self, segment: int, eqns: Sequence[Eqn], returned: set[Atom], end: int) -> None:
         """Add equations after the turn, up to `end`, with what they need, and `returned`, computed again in the

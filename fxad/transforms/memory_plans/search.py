@@ -68,33 +68,35 @@ def recomputations(flat: Jaxpr) -> Iterator[Recomputation]:
     sizes = divisions(flat)
     # Each refinement is written, so of the divisions only the fastest and the smallest are refined.
     refined = ((), *sizes[:1], *sizes[-1:])
-    least = float(peak_bytes(flat))
+    fewest_bytes = float(peak_bytes(flat))
     tried: set[Recomputation] = set()
     number = count()  # of equal times, the one that was added first comes first
-    waiting = [(time_of(part.program(flat)), next(number), part) for part in map(Recomputation, ((), *sizes))]
-    heapify(waiting)
-    while waiting:
-        _, _, r = heappop(waiting)
+    queue = [
+        (time_of(candidate.program(flat)), next(number), candidate) for candidate in map(Recomputation, ((), *sizes))
+    ]
+    heapify(queue)
+    while queue:
+        _, _, r = heappop(queue)
         program = r.program(flat)
         nbytes = peak_bytes(program)
-        if r != Recomputation() and nbytes <= MAX_BYTES_RATIO * least:
+        if r != Recomputation() and nbytes <= MAX_BYTES_RATIO * fewest_bytes:
             tried.add(r)
-            least = nbytes
+            fewest_bytes = nbytes
             yield r
         if r.schedule is None and r.bodies is None and r.loops in refined:
             for time, schedule in _schedules(program):
-                heappush(waiting, (time, next(number), replace(r, schedule=schedule)))
+                heappush(queue, (time, next(number), replace(r, schedule=schedule)))
             # the fewest bytes with recomputed bodies: those beside the bodies at the peak remain. If they are too many
             # now, they are when the refinement is visited, as `least` only falls, also by this very candidate above
             remaining = nbytes - max(map(peak_bytes, _running_bodies(program)), default=0)
-            if remaining <= MAX_BYTES_RATIO * least:
+            if remaining <= MAX_BYTES_RATIO * fewest_bytes:
                 for k in range(max([len(_of_body(body)) for body in _running_bodies(program)], default=0)):
-                    heappush(waiting, (time_of(_in_bodies(program, k)), next(number), replace(r, bodies=k)))
-    for part in map(Recomputation, ((), *sizes)):
-        last = [part] if part.loops else []
-        if part.loops in refined:
-            last += [replace(part, schedule=s) for s in _smallest_schedules(part.program(flat))]
-        yield from [r for r in dict.fromkeys(last) if r not in tried]
+                    heappush(queue, (time_of(_in_bodies(program, k)), next(number), replace(r, bodies=k)))
+    for candidate in map(Recomputation, ((), *sizes)):
+        smallest = [candidate] if candidate.loops else []
+        if candidate.loops in refined:
+            smallest += [replace(candidate, schedule=s) for s in _smallest_schedules(candidate.program(flat))]
+        yield from [r for r in dict.fromkeys(smallest) if r not in tried]
 
 
 @by_value

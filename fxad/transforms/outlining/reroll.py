@@ -166,9 +166,8 @@ def _rolled(jaxpr: Jaxpr, chain: _CallChain) -> Jaxpr:
     copy([number for number in range(last) if number not in calls and number not in later])
     producer = producing_eqns(b.eqns)
     b.source = jaxpr.eqns[first].source
-    columns = [
-        substitute(column, env) for column in zip(*[jaxpr.eqns[number].ins for number in chain.calls], strict=True)
-    ]
+    operands = [jaxpr.eqns[number].ins for number in chain.calls]
+    columns = [substitute(column, env) for column in zip(*operands, strict=True)]
     results = _scanned(b, chain, columns, producer, _results_used_outside(jaxpr, chain))
     for (k, r), value in results.items():
         env[jaxpr.eqns[chain.calls[k]].outs[r]] = value
@@ -195,14 +194,14 @@ def _scanned(
     chain: _CallChain,
     columns: Sequence[Column],
     producer: dict[Var, Eqn],
-    used_results: Sequence[tuple[int, int]],
+    used: Sequence[tuple[int, int]],
 ) -> dict[tuple[int, int], Atom]:
     """Emit the scan. Return the results that are used. `columns` has the values of each operand in all calls."""
     length, body, carry = len(chain.calls), chain.body, chain.carry
     # numbers of operands: `carry`, `consts`, and `stacked`, of which each step reads a row; of stacked results: `ys`
     consts = [p for p, c in enumerate(columns) if p not in carry and c.count(c[0]) == length]
     stacked = [p for p in range(len(columns)) if p not in carry and p not in consts]
-    ys = sorted({r for k, r in used_results if k < length - 1 or r not in carry.values()})
+    ys = sorted({r for k, r in used if k < length - 1 or r not in carry.values()})
     in_rows = [_in_rows(producer, columns[p]) for p in stacked]
     # the scan runs in the direction in which more of the rows are read
     reverse = sum([row.step * (row.count - 1) for column in in_rows for row in column if isinstance(row, _Rows)]) < 0
@@ -216,12 +215,13 @@ def _scanned(
     results = b(prim, *[columns[p][0] for p in (*consts, *carry)], *xs)
     final_carry = dict(zip(carry.values(), results, strict=False))
     stacks = dict(zip(ys, results[len(carry) :], strict=True))
-    return {
-        (k, r): final_carry[r]
-        if r in final_carry and k == length - 1
-        else _index_row(b, stacks[r], length - 1 - k if reverse else k)
-        for k, r in used_results
-    }
+
+    def result(k: int, r: int) -> Atom:
+        if r in final_carry and k == length - 1:
+            return final_carry[r]
+        return _index_row(b, stacks[r], length - 1 - k if reverse else k)
+
+    return {(k, r): result(k, r) for k, r in used}
 
 
 # -------------------------------------------------------------------------------------------------- stacked operands

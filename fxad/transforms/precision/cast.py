@@ -107,9 +107,9 @@ def cast(jaxpr: Jaxpr, dtype: DType, keep: KeptOperations = sensitive_operations
 
 def _types(dtype: DType) -> Types:
     """Return the floating dtypes with more significant bits, each with `dtype`."""
-    at = unit_roundoff(dtype)
+    roundoff = unit_roundoff(dtype)
     order = [d for d in dtypes.ALL if d in dtypes.FLOATING]
-    return tuple([(d, dtype) for d in order if unit_roundoff(d) < at])
+    return tuple([(d, dtype) for d in order if unit_roundoff(d) < roundoff])
 
 
 @final
@@ -130,7 +130,7 @@ def cast_body(jaxpr: Jaxpr, types: Types, keep: KeptOperations, ins_low: Flags) 
         caster.add_operand(v, is_low)
     for k, eqn in enumerate(jaxpr.eqns):
         caster.add(k, eqn)
-    b, outs = caster.b, [caster.own(a) for a in jaxpr.outs]
+    b, outs = caster.b, [caster.computed(a) for a in jaxpr.outs]
     low = tuple([a.aval.dtype != v.aval.dtype for a, v in zip(outs, jaxpr.outs, strict=True)])
     return CastBody(b.build(outs, jaxpr.name), low)
 
@@ -152,25 +152,25 @@ class _Caster:
         dtype = self.low[v.aval.dtype] if is_low else v.aval.dtype
         self.forms[v] = {dtype: self.b.input(v.aval.with_dtype(dtype))}
 
-    def own(self, a: Atom) -> Atom:
+    def computed(self, a: Atom) -> Atom:
         """Return a value in the dtype in which it was computed."""
         return next(iter(self.forms[a].values())) if a in self.forms else a
 
     def is_low(self, a: Atom) -> bool:
         """Return True for a value that was computed in the narrower dtype."""
-        return self.own(a).aval.dtype != a.aval.dtype
+        return self.computed(a).aval.dtype != a.aval.dtype
 
-    def wanted(self, a: Atom, low: bool) -> Atom:
+    def in_dtype(self, a: Atom, low: bool) -> Atom:
         """Return a value in the narrower dtype, or in its own."""
         dtype = self.low.get(a.aval.dtype, a.aval.dtype) if low else a.aval.dtype
         if a not in self.forms:
             return converted(self.b, a, dtype)
         forms = self.forms[a]
         if dtype not in forms:
-            forms[dtype] = converted(self.b, self.own(a), dtype)
+            forms[dtype] = converted(self.b, self.computed(a), dtype)
         return forms[dtype]
 
-    def chosen(self, k: int, eqn: Eqn) -> bool | None:
+    def decision(self, k: int, eqn: Eqn) -> bool | None:
         """Return True for an equation that computes in the narrower dtype, False for one that stays in its own, None
         for one that computes in the dtype of its operands."""
         if copies(eqn.prim):
@@ -193,17 +193,17 @@ class _Caster:
         b, prim = self.b, eqn.prim
         if isinstance(prim, Call | Remat):
             body = cast_body(prim.body, self.types, self.keep, tuple([self.is_low(a) for a in eqn.ins]))
-            return b(prim.with_bodies((body.jaxpr,)), *[self.own(a) for a in eqn.ins])
+            return b(prim.with_bodies((body.jaxpr,)), *[self.computed(a) for a in eqn.ins])
         if isinstance(prim, HigherOrder) and not isinstance(prim, _BOUND_TO_DTYPE):
             return b.copy(eqn, self._in_own_dtype(eqn), self._with_cast_bodies(prim))
         if isinstance(prim, ConvertElementType):
-            return b(prim, self.own(eqn.ins[0]))
+            return b(prim, self.computed(eqn.ins[0]))
         changes = any([v.aval.dtype in self.low for v in eqn.outs])
         if changes and not isinstance(prim, _BOUND_TO_DTYPE) and not prim.effects:
             floating = [a for a in eqn.ins if a.aval.dtype in self.low]
-            chosen = self.chosen(k, eqn)
-            low = bool(floating) and chosen is not False
-            if chosen is None:
+            decision = self.decision(k, eqn)
+            low = bool(floating) and decision is not False
+            if decision is None:
                 variables = [a for a in floating if not isinstance(a, Lit)]
                 low = bool(variables) and all([self.is_low(a) for a in variables])
                 low = low and (copies(prim) or all([self._exact(a) for a in floating if isinstance(a, Lit)]))
@@ -214,7 +214,7 @@ class _Caster:
         return b.copy(eqn, self._in_own_dtype(eqn))
 
     def _in_own_dtype(self, eqn: Eqn) -> Atoms:
-        return tuple([self.wanted(a, low=False) for a in eqn.ins])
+        return tuple([self.in_dtype(a, low=False) for a in eqn.ins])
 
     def _low_outs(self, eqn: Eqn) -> Atoms | None:
         """Return the results in the narrower dtype; None if the operation does not take it."""
@@ -222,7 +222,7 @@ class _Caster:
         probe = Builder()
         if evaluated(probe, eqn.prim, probe.inputs(avals), [v.aval for v in eqn.outs], self.types) is None:
             return None
-        ins = tuple([self.wanted(a, low=True) for a in eqn.ins])
+        ins = tuple([self.in_dtype(a, low=True) for a in eqn.ins])
         return evaluated(self.b, eqn.prim, ins, [v.aval for v in eqn.outs], self.types)
 
     def _representable(self, a: Lit) -> bool:
@@ -245,12 +245,12 @@ class _Caster:
         bodies = []
         for body in prim.layout.bodies:
             decides = body.results == (PREDICATE,)
-            bodies.append(body.jaxpr if decides else _of_own_types(body.jaxpr, self.types, self.keep))
+            bodies.append(body.jaxpr if decides else _with_same_types(body.jaxpr, self.types, self.keep))
         return prim.with_bodies(tuple(bodies))
 
 
 @by_value
-def _of_own_types(jaxpr: Jaxpr, types: Types, keep: KeptOperations) -> Jaxpr:
+def _with_same_types(jaxpr: Jaxpr, types: Types, keep: KeptOperations) -> Jaxpr:
     """Return a body in mixed precision with the same operand and result types."""
     body = cast_body(jaxpr, types, keep, (False,) * len(jaxpr.ins))
     if not any(body.low):

@@ -114,13 +114,21 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
         error = sqrt(sum([float((np.abs(_difference(x)) ** 2).sum()) for x in inexact]))
         size = sqrt(sum([float((np.abs(_component(x, "high")) ** 2).sum()) for x in inexact]))
     rows = []
-    for path in sorted(walker.seen):
+    for path in sorted(walker.errors):
         around, eqn, inside = located(jaxpr, path)
-        seen = walker.seen[path]
+        errors = walker.errors[path]
         lines = lines_of((*around, eqn))
         rows.append(
             ShadowRow(
-                seen.error, seen.operands, describe(eqn), eqn.prim.name, lines, inside, path, seen.causes, seen.finite
+                errors.error,
+                errors.operands,
+                describe(eqn),
+                eqn.prim.name,
+                lines,
+                inside,
+                path,
+                errors.causes,
+                errors.finite,
             )
         )
     return Shadow(
@@ -221,7 +229,7 @@ def _norm(x: NDArray) -> float:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _ErrorsSoFar:
     """The errors that the runs of an equation have shown so far: the largest relative error of its results, that of its
     operands in this step, the causes, and whether all results were finite."""
 
@@ -235,10 +243,10 @@ class _Seen:
 class _ShadowInterpreter:
     """Interprets a program in both precisions, and notes for each equation that ran what its runs have shown."""
 
-    __slots__ = ("approximate", "seen")
+    __slots__ = ("approximate", "errors")
 
     def __init__(self) -> None:
-        self.seen: dict[Path, _Seen] = {}
+        self.errors: dict[Path, _ErrorsSoFar] = {}
         self.approximate: set[str] = set()
 
     @with_enough_stack
@@ -322,7 +330,7 @@ class _ShadowInterpreter:
             return
         relative = max([_relative(x) for x in inexact])
         of_operands = max([_relative(x) for x in ins if x.dtype.names], default=0.0)
-        before = self.seen.get(path, _Seen())
+        before = self.errors.get(path, _ErrorsSoFar())
         causes = dict.fromkeys([*before.causes, *self._causes(eqn, ins, inexact, relative, of_operands)])
         digits_before = [c for c in before.causes if c.digits is not None]
         digits = [c for c in causes if c.digits is not None]
@@ -331,7 +339,7 @@ class _ShadowInterpreter:
             digits_before = digits[-1:]
         worst = (relative, of_operands) if relative > before.error else (before.error, before.operands)
         finite = before.finite and all([bool(np.isfinite(_as_float(_component(x, "low"))).all()) for x in inexact])
-        self.seen[path] = _Seen(*worst, (*[c for c in causes if c.digits is None], *digits_before), finite)
+        self.errors[path] = _ErrorsSoFar(*worst, (*[c for c in causes if c.digits is None], *digits_before), finite)
 
     def _causes(
         self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float

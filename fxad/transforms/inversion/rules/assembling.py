@@ -81,8 +81,8 @@ def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | 
     if not isinstance(eqn.prim, Pad) or not all([isinstance(x, Lit) for x in eqn.ins]):
         return None
     inside, outside = [bool(x.array.any()) for x in eqn.ins if isinstance(x, Lit)]
-    kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
-    return np.where(window_mask(tuple([places for places, _ in kept]), a.aval.shape), inside, outside)
+    elements = pad_elements(eqn.prim, eqn.ins[0].aval.shape, a.aval.shape)
+    return np.where(window_mask(tuple([places for places, _ in elements]), a.aval.shape), inside, outside)
 
 
 def where_case(selector: NDArray, case: int) -> NDArray:
@@ -132,10 +132,10 @@ def assembled_operand(emit: Emit, aval: Aval, parts: Sequence[PartialValue]) -> 
             return emit.one(Concatenate(partial[0]), *[p.value for p in ordered])
         if not partial:
             return windows[0].value
-    whole: Atom = unknown_elements(aval)
+    assembled: Atom = unknown_elements(aval)
     for p in parts:
-        whole = with_part(emit, p, whole)
-    return whole
+        assembled = with_part(emit, p, assembled)
+    return assembled
 
 
 def with_part(emit: Emit, part: PartialValue, base: Atom) -> Atom:
@@ -158,13 +158,13 @@ def unknown_elements(aval: Aval) -> Lit:
 
 def _tiles(parts: Sequence[WindowPart], axis: int, size: int) -> bool:
     """Return True if the parts follow each other along an axis and cover it."""
-    at = 0
+    start = 0
     for p in parts:
         r = p.window[axis]
-        if r.step != 1 or r.start != at:
+        if r.step != 1 or r.start != start:
             return False
-        at = r.stop
-    return at == size
+        start = r.stop
+    return start == size
 
 
 def _with_window(emit: Emit, part: WindowPart, base: Atom) -> Atom:

@@ -115,9 +115,9 @@ class BackwardLoop:
         """Mark the carries of these sources."""
         return tuple([s in sources for s in self.carries])
 
-    def with_sources(self, at: Sequence[bool], source: CarrySource) -> BackwardLoop:
+    def with_sources(self, marked: Sequence[bool], source: CarrySource) -> BackwardLoop:
         """Return the loop with another source for the marked carries."""
-        return replace(self, carries=tuple([source if m else s for s, m in zip(self.carries, at, strict=True)]))
+        return replace(self, carries=tuple([source if m else s for s, m in zip(self.carries, marked, strict=True)]))
 
     # ---------------------------------------------------------------------------------------- operands of the loop
 
@@ -208,16 +208,18 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
     if not all(known_flags(count)) or (count and not all(known_flags(xs))):
         return Refused("how many of its steps were taken is not known from its results")
     sources = _carry_sources(prim, operands, outs)
-    known = BackwardLoop(prim, known_flags(consts), sources, known_flags(xs), known_flags(outs[prim.n_carry :]))
+    candidate = BackwardLoop(prim, known_flags(consts), sources, known_flags(xs), known_flags(outs[prim.n_carry :]))
     first_refusal: Refused | None = None
     while True:
-        loop, body = _invert_step(ctx, known)
+        loop, body = _invert_step(ctx, candidate)
         first_refusal = first_refusal or body.refused  # later ones result from the removed carries
         _, solved, slices = prim.steps.split(body.solved)
-        lost = [s is CarrySource.RESULT and not is_solved for s, is_solved in zip(known.carries, solved, strict=True)]
+        lost = [
+            s is CarrySource.RESULT and not is_solved for s, is_solved in zip(candidate.carries, solved, strict=True)
+        ]
         if not any(lost):
             break
-        known = known.with_sources(lost, CarrySource.UNKNOWN)
+        candidate = candidate.with_sources(lost, CarrySource.UNKNOWN)
     # counters have a known start: solving only them determines no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known_flags((*initial, *xs)), strict=True)]):
         return first_refusal or Refused(RESULTS_UNKNOWN)
@@ -283,6 +285,6 @@ def run_carries_forward(ctx: BodyCtx, prim: Scan, args: Args, marks: Flags, *, s
     # the smaller loop does not read unknown values, so they are not its operands
     operands = tuple([Zero(a.aval).instantiate() if isinstance(a, Hole) else a for a in args])
     results = tuple([Var(k, a) for k, a in enumerate(loop.abstract_eval(*[a.aval for a in operands]))])
-    less = remove_unused(Eqn(loop, operands, results, None), used)
-    values = dict(zip(less.outs, ctx(less.prim, *less.ins), strict=True))
+    smaller = remove_unused(Eqn(loop, operands, results, None), used)
+    values = dict(zip(smaller.outs, ctx(smaller.prim, *smaller.ins), strict=True))
     return [values[v] for v, u in zip(results, used, strict=True) if u]

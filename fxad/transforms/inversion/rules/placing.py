@@ -32,9 +32,9 @@ def invert_at_places(
     if part.mask is None:
         return None
     if isinstance(eqn.prim, Pad) and unknown(eqn.ins[0]) and not unknown(eqn.ins[1]):
-        kept = pad_elements(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
-        places = tuple([p for p, _ in kept])
-        if [len(of) for _, of in kept] == list(eqn.ins[0].aval.shape) and covers_window(part.mask, places):
+        elements = pad_elements(eqn.prim, eqn.ins[0].aval.shape, part.value.aval.shape)
+        places = tuple([p for p, _ in elements])
+        if [len(of) for _, of in elements] == list(eqn.ins[0].aval.shape) and covers_window(part.mask, places):
             return emit.one(slice_of_window(places), part.value)
     if isinstance(eqn.prim, SelectN):
         holes = [k for k, a in enumerate(eqn.ins[1:]) if unknown(a)]

@@ -62,8 +62,8 @@ def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) ->
         return (Zero(x).instantiate(),)
     if not y.aval.size:
         return Refused(NO_ELEMENT)
-    kept = dict(zip(prim.dims, x.shape, strict=True))
-    limits = tuple([kept.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
+    size_of_axis = dict(zip(prim.dims, x.shape, strict=True))
+    limits = tuple([size_of_axis.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])
     return (emit_reshape(ctx, _slice_unless_whole(ctx, y, (0,) * len(limits), limits), x.shape),)
 
 
@@ -96,14 +96,14 @@ def _concatenate(ctx: InverseCtx, prim: Concatenate, args: Args, outs: Outs) -> 
 
 def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused:
     (y,), (x, value) = outs, args
-    kept = pad_elements(prim, x.aval.shape, y.aval.shape)
+    elements = pad_elements(prim, x.aval.shape, y.aval.shape)
     padding: PartialValue | Atom | None = None
     if isinstance(value, Hole):
-        index = _index_of_padding([places for places, _ in kept], y.aval.shape)
+        index = _index_of_padding([places for places, _ in elements], y.aval.shape)
         if index is None:
             return Refused(f"operand 1: {NO_ELEMENT}")
         padding = emit_reshape(ctx, _slice_unless_whole(ctx, y, index, tuple([i + 1 for i in index])), ())
-    return (_taken(ctx, y, kept, x.aval.shape) if isinstance(x, Hole) else None), padding
+    return (_taken(ctx, y, elements, x.aval.shape) if isinstance(x, Hole) else None), padding
 
 
 def pad_elements(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
@@ -120,12 +120,12 @@ def _pad_elements_along(low: int, gap: int, n: int, m: int) -> tuple[range, rang
     return range(low + first * step, low + last * step + 1, step), range(first, last + 1)
 
 
-def _taken(emit: Emit, y: Atom, kept: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
-    places = [p for p, _ in kept]
+def _taken(emit: Emit, y: Atom, elements: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
+    places = [p for p, _ in elements]
     value = (
         y.with_shape([len(p) for p in places]) if isinstance(y, Lit) else emit.one(slice_of_window(tuple(places)), y)
     )
-    return value if value.aval.shape == shape else WindowPart(value, tuple([of for _, of in kept]))
+    return value if value.aval.shape == shape else WindowPart(value, tuple([indices for _, indices in elements]))
 
 
 def _index_of_padding(places: list[range], shape: Shape) -> Shape | None:
@@ -230,9 +230,9 @@ def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[
         n, m = shape[a], sizes[a]
         begin = min(max(int(start), 0), n - m)
         if begin in (0, n - m):  # the rest is one range
-            rest = range(m, n) if begin == 0 else range(begin)
-            outside = tuple([rest if b == a else range(k) for b, k in enumerate(shape)])
-            return WindowPart(emit_slice(emit, y, a, rest.start, rest.stop), outside)
+            outside_range = range(m, n) if begin == 0 else range(begin)
+            window_outside = tuple([outside_range if b == a else range(k) for b, k in enumerate(shape)])
+            return WindowPart(emit_slice(emit, y, a, outside_range.start, outside_range.stop), window_outside)
 
     def write(emit: Emit, base: Atom) -> Atom:
         return emit.one(DYNAMIC_UPDATE_SLICE, y, emit.one(window, base, *starts), *starts)
