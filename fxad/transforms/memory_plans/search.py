@@ -87,7 +87,7 @@ def recomputations(flat: Jaxpr) -> Iterator[Recomputation]:
             for time, schedule in _schedules(program):
                 heappush(queue, (time, next(number), replace(r, schedule=schedule)))
             # the fewest bytes with recomputed bodies: those beside the bodies at the peak remain. If they are too many
-            # now, they are when the refinement is visited, as `least` only falls, also by this very candidate above
+            # now, they are when the refinement is visited, as `fewest_bytes` only falls, also by this very candidate
             remaining = nbytes - max(map(peak_bytes, _running_bodies(program)), default=0)
             if remaining <= MAX_BYTES_RATIO * fewest_bytes:
                 for k in range(max([len(_of_body(body)) for body in _running_bodies(program)], default=0)):

@@ -214,12 +214,12 @@ def backward_loop(ctx: BodyCtx, prim: Scan, args: Args, outs: Args) -> tuple[Bac
         loop, body = _invert_step(ctx, candidate)
         first_refusal = first_refusal or body.refused  # later ones result from the removed carries
         _, solved, slices = prim.steps.split(body.solved)
-        lost = [
+        undetermined = [
             s is CarrySource.RESULT and not is_solved for s, is_solved in zip(candidate.carries, solved, strict=True)
         ]
-        if not any(lost):
+        if not any(undetermined):
             break
-        candidate = candidate.with_sources(lost, CarrySource.UNKNOWN)
+        candidate = candidate.with_sources(undetermined, CarrySource.UNKNOWN)
     # counters have a known start: solving only them determines no unknown operand
     if not any([s and not k for s, k in zip((*solved, *slices), known_flags((*initial, *xs)), strict=True)]):
         return first_refusal or Refused(RESULTS_UNKNOWN)
