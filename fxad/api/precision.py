@@ -27,7 +27,7 @@ from fxad.transforms.precision.plan import PrecisionPlan, planned
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.rounding import (
     ACCUMULATOR,
-    Wants,
+    SumRequest,
     is_single,
     weighted_errors,
     weights_of,
@@ -90,14 +90,14 @@ def rounding_errors(program: Program[..., object], /, *args: object, **kwargs: o
             f"rounding_errors: {program.name} has no floating result: ({', '.join([str(a) for a in jaxpr.out_avals])})",
             remedy="return the floating values whose errors matter; integers and bools are exact",
         )
-    wants = Wants(squares=not is_single(inexact), overflows=True)
-    table = _table(jaxpr, operands, wants)
+    request = SumRequest(squares=not is_single(inexact), overflows=True)
+    table = _table(jaxpr, operands, request)
     if isfinite(table.error):
         return table
     # where an infinite value ends in a finite one, or meets a derivative of 0, the adjoint does not lead to its origin
     beside = shadow_of_jaxpr(jaxpr, operands)
     if isfinite(beside.error):
-        plain = _table(jaxpr, operands, replace(wants, overflows=False))
+        plain = _table(jaxpr, operands, replace(request, overflows=False))
         if isfinite(plain.error) and beside.error <= _HARMLESS * (plain.error + plain.unit_roundoff * plain.size):
             return plain  # a `where` discards what overflows
     return with_causes_of(table, beside)
@@ -259,7 +259,7 @@ def _first_plan_that_holds(
 ) -> PrecisionPlan:
     """Return the first plan, of those that cast less and less, whose measured error is within the tolerance."""
     expected = _run_compiled(jaxpr, operands)
-    table = _table(jaxpr, operands, Wants(squares=True, sizes=True))
+    table = _table(jaxpr, operands, SumRequest(squares=True, sizes=True))
     error = inf
     for share in _SHARES:
         found = planned(jaxpr, table, to, tolerance, share)
@@ -327,30 +327,30 @@ def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
     return inf if isnan(error) else relative_to(error, size)
 
 
-def _table(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingErrors:
+def _table(jaxpr: Jaxpr, operands: Sequence[NDArray], request: SumRequest) -> RoundingErrors:
     try:
-        return _table_of(jaxpr, operands, wants)
+        return _table_of(jaxpr, operands, request)
     except NotDifferentiableError:
         if not any([isinstance(prim, StopGradient) for prim in all_prims(jaxpr)]):
             raise
-        return replace(_table_of(jaxpr, operands, replace(wants, stops=True)), stopped=True)
+        return replace(_table_of(jaxpr, operands, replace(request, stops=True)), stopped=True)
 
 
-def _table_of(jaxpr: Jaxpr, operands: Sequence[NDArray], wants: Wants) -> RoundingErrors:
+def _table_of(jaxpr: Jaxpr, operands: Sequence[NDArray], request: SumRequest) -> RoundingErrors:
     bounded = with_bounds(jaxpr, operands)
-    run, weighted = weighted_executable(bounded, operands, wants)
+    run, weighted = weighted_executable(bounded, operands, request)
     *_, size, sums = run(*weighted)
-    sites = with_accumulators(bounded, wants).sites
+    sites = with_accumulators(bounded, request).sites
     single = is_single([a for a in jaxpr.out_avals if a.inexact])
     return table_of(jaxpr, sites, np.asarray(sums), float(np.asarray(size)), single, tuple(operands))
 
 
 def weighted_executable(
-    bounded: Jaxpr, operands: Sequence[NDArray], wants: Wants
+    bounded: Jaxpr, operands: Sequence[NDArray], request: SumRequest
 ) -> tuple[Executable[..., tuple[Any, ...]], list[NDArray]]:
     """Return the executable of the pass of `rounding_errors` over a program with bounds, and its operands."""
     inexact = [a for a in bounded.out_avals if a.inexact]
-    return _as_written(weighted_errors(bounded, wants)), [*operands, *_weights(inexact)]
+    return _as_written(weighted_errors(bounded, request)), [*operands, *_weights(inexact)]
 
 
 def _flat(jaxpr: Jaxpr) -> Program[..., tuple[Any, ...]]:

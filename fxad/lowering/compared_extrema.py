@@ -15,7 +15,7 @@ nothing with it. Versions of jaxlib: `docs/known-faults.md`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fxad import dtypes
@@ -77,7 +77,7 @@ def _chains(jaxpr: Jaxpr) -> dict[Var, list[list[Eqn]]]:
     return chains
 
 
-def _from_extremum(producers: dict[Var, Eqn], elements: Atom, value: Atom) -> list[Eqn]:
+def _from_extremum(producers: Mapping[Atom, Eqn], elements: Atom, value: Atom) -> list[Eqn]:
     """Return the equations from an extremum of the elements to a value that reads it. There are none for another
     value."""
     if not isinstance(elements, Var) or elements.aval.dtype not in dtypes.FLOATING:

@@ -309,8 +309,8 @@ class _LoopPair:
         c, state, x = _inputs(inner, consts), _inputs(inner, carry), _inputs_of_row(inner, blocks)
         results = inner(_of_length(self.first, segments.m), *c, *state, *x)
         segment = inner.build([*results, *state], f"segment_{self.first.body.name}")
-        outs = b(segments.loop(segment, len(consts), n_carry, self.first.reverse), *consts, *carry, *blocks)
-        outs, stored = _split_last(outs, n_carry)
+        loop = segments.loop(segment, len(consts), n_carry, self.first.reverse)
+        outs, stored = _split_last(b(loop, *consts, *carry, *blocks), n_carry)
         carry, ys = outs[:n_carry], segments.joined(b, outs[n_carry:])
         if segments.tail:
             rows = segments.tail_rows(b, xs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 from fxad import dtypes
@@ -193,7 +193,7 @@ def _scanned(
     b: Builder,
     chain: _CallChain,
     columns: Sequence[Column],
-    producer: dict[Var, Eqn],
+    producer: Mapping[Atom, Eqn],
     used: Sequence[tuple[int, int]],
 ) -> dict[tuple[int, int], Atom]:
     """Emit the scan. Return the results that are used. `columns` has the values of each operand in all calls."""
@@ -251,7 +251,7 @@ def _index_row(emit: Emit, x: Atom, k: int) -> Var:
     return emit.one(Index(starts, (1, *shape[1:]), (1,) * len(shape), (0,), ()), x)
 
 
-def _in_rows(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
+def _in_rows(producer: Mapping[Atom, Eqn], column: Column) -> list[_Rows | Atom]:
     """Return a column with consecutive rows of an array as one `_Rows`. Other values stay as they are."""
     out: list[_Rows | Atom] = []
     for a in column:
@@ -266,7 +266,7 @@ def _in_rows(producer: dict[Var, Eqn], column: Column) -> list[_Rows | Atom]:
     return out
 
 
-def _row_of(producer: dict[Var, Eqn], a: Atom) -> tuple[Atom, int] | None:
+def _row_of(producer: Mapping[Atom, Eqn], a: Atom) -> tuple[Atom, int] | None:
     """Return the array and the row number of a value that is a row of an array; None for other values."""
     eqn = producer.get(a) if isinstance(a, Var) else None
     if eqn is None or not isinstance(eqn.prim, Index) or eqn.prim.dynamic or eqn.prim.dropped != (0,):

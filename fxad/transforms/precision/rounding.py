@@ -96,7 +96,7 @@ class WithAccumulators:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Wants:
+class SumRequest:
     """The sums that are wanted beside `error`, each a reading of the results.
 
     `squares`: `error_squares`, without which an error is known for one real result only. `sizes`: the exact
@@ -115,7 +115,7 @@ class Wants:
 
 @by_value
 @with_enough_stack
-def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
+def with_accumulators(jaxpr: Jaxpr, request: SumRequest) -> WithAccumulators:
     """Return the program with an accumulator for each equation that rounds.
 
     Law: the results are those of the program if the accumulators are -0.0.
@@ -134,7 +134,7 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
         b.source = eqn.source
         ins = substitute(eqn.ins, env)
         prim = eqn.prim
-        if isinstance(prim, StopGradient) and not wants.stops:
+        if isinstance(prim, StopGradient) and not request.stops:
             env.update(zip(eqn.outs, ins, strict=True))
             continue
         if isinstance(prim, Abs) and ins[0].aval.inexact and ins[0].aval.dtype not in dtypes.COMPLEX:
@@ -144,7 +144,7 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
         if isinstance(prim, BY_FACTORS):  # the derivative is taken by the matrix alone
             ins = tuple([b.one(STOP_GRADIENT, a) if n in factors_of(prim) else a for n, a in enumerate(ins)])
         form = _enterable(prim)
-        if form is not None and (bodies := _bodies_with_sites(form, wants)):
+        if form is not None and (bodies := _bodies_with_sites(form, request)):
             entered, extensions = _with_extended_bodies(form, bodies)
             accumulators_of: dict[int, list[Atom]] = {}
             for e in extensions:
@@ -156,7 +156,7 @@ def with_accumulators(jaxpr: Jaxpr, wants: Wants) -> WithAccumulators:
         else:
             outs = b.copy(eqn, ins)
             if rounds(eqn):
-                outs = _tapped(b, eqn, ins, outs, k, wants, accumulator_for)
+                outs = _tapped(b, eqn, ins, outs, k, request, accumulator_for)
         env.update(zip(eqn.outs, outs, strict=True))
     # the operands of the program come first: accumulators were added behind them, in the order of the sites
     return WithAccumulators(b.build(substitute(jaxpr.outs, env), jaxpr.name), tuple(sites))
@@ -201,12 +201,12 @@ def _enterable(prim: Primitive) -> HigherOrder | None:
     return prim
 
 
-def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumulators]:
+def _bodies_with_sites(prim: HigherOrder, request: SumRequest) -> dict[int, WithAccumulators]:
     """Return the bodies of an equation that have sites, by number, if they can take accumulators as constants."""
     layout, bodies = prim.layout, {}
     for k in layout.running:
         if layout.group_of(k, Constant) is not None:
-            inner = with_accumulators(layout.bodies[k].jaxpr, wants)
+            inner = with_accumulators(layout.bodies[k].jaxpr, request)
             if inner.jaxpr is not layout.bodies[k].jaxpr:
                 bodies[k] = inner
     return bodies
@@ -242,19 +242,19 @@ def _with_extended_bodies(
     bodies = []
     for k, body in enumerate(layout.bodies):
         extended = inner[k].jaxpr if k in inner else body.jaxpr
-        has: list[_OperandKey] = [*range(len(body.jaxpr.ins))]
-        has += [(k, n) for n in range(len(extended.ins) - len(has))]
+        keys_of_body: list[_OperandKey] = [*range(len(body.jaxpr.ins))]
+        keys_of_body += [(k, n) for n in range(len(extended.ins) - len(keys_of_body))]
         operand_numbers = iter(range(len(body.jaxpr.ins)))
-        wants: list[_OperandKey] = []
+        operand_keys: list[_OperandKey] = []
         for g in body.operands:
-            wants += islice(operand_numbers, layout.operands[g].size)
-            wants += [(e.body, n) for e in extensions if e.group == g for n in range(len(e.sites))]
+            operand_keys += islice(operand_numbers, layout.operands[g].size)
+            operand_keys += [(e.body, n) for e in extensions if e.group == g for n in range(len(e.sites))]
         types: dict[_OperandKey, Aval] = {
             (body_number, n): site.accumulator
             for body_number, accumulated in inner.items()
             for n, site in enumerate(accumulated.sites)
         }
-        bodies.append(rebind_operands(extended, wants, has=has, types=types))
+        bodies.append(rebind_operands(extended, operand_keys, has=keys_of_body, types=types))
     return prim.rebuild(tuple(bodies), tuple(sizes), tuple([g.size for g in layout.results])), extensions
 
 
@@ -271,11 +271,11 @@ def _extended_operands(prim: HigherOrder, ins: Atoms, accumulators_of: dict[int,
 
 
 def _tapped(
-    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, wants: Wants, accumulator_for: Callable[[Site], Var]
+    b: Builder, eqn: Eqn, ins: Atoms, outs: Atoms, k: int, request: SumRequest, accumulator_for: Callable[[Site], Var]
 ) -> tuple[Atom, ...]:
     """Return the results of equation k, the floating ones behind a tap."""
     ys = tuple([y for y in outs if y.aval.inexact])
-    tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]), wants)
+    tap = _tap(eqn, tuple([a.aval for a in ins]), tuple([a if isinstance(a, Lit) else None for a in ins]), request)
     if tap is None:
         accumulator_for(Site((k,), measured=False))
         return outs
@@ -287,7 +287,7 @@ def _tapped(
 
 
 def _tap(
-    eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], wants: Wants
+    eqn: Eqn, ins: tuple[Aval, ...], literals: tuple[Lit | None, ...], request: SumRequest
 ) -> tuple[CallWithRules, tuple[Sum, ...], bool] | None:
     """Return the function (floating results, operands that are no literals, accumulator) -> results, the sums of its
     accumulator, and True if the errors are estimates. None if the error of the equation is unknown.
@@ -299,7 +299,7 @@ def _tap(
     n = len(avals)
     operand_avals = [a for a, lit in zip(ins, literals, strict=True) if lit is None]
     summed = isinstance(eqn.prim, Add | Sub)
-    sized = wants.sizes or summed or isinstance(eqn.prim, ReduceSum | Bilinear)
+    sized = request.sizes or summed or isinstance(eqn.prim, ReduceSum | Bilinear)
 
     def begun(accumulator: Aval) -> tuple[Builder, Atoms, Atoms]:
         """Return a builder of the function, the operands of the equation, and the results of the function."""
@@ -316,7 +316,7 @@ def _tap(
         return None
     has_sum = {
         Sum.ERROR: True,
-        Sum.ERROR_SQUARES: wants.squares or errors.estimated,
+        Sum.ERROR_SQUARES: request.squares or errors.estimated,
         Sum.SIZE_SQUARES: sized,
         Sum.SUMMAND_SQUARES: summed,
     }
@@ -336,7 +336,7 @@ def _tap(
 
     types = [a.aval for a in residuals]
     push = _push_of_tap(avals, accumulator, types, f"push_tap_{eqn.prim.name}")
-    pull = _pull_of_tap(avals, types, sums, wants, sized, summed, f"pull_tap_{eqn.prim.name}")
+    pull = _pull_of_tap(avals, types, sums, request, sized, summed, f"pull_tap_{eqn.prim.name}")
     perturbed = (*[True] * n, *[False] * len(operand_avals), True)
     rules = Rules(vjp=(Derivative(perturbed, forward, push, pull),))
     return CallWithRules(Function(body, 0, rules)), sums, errors.estimated
@@ -359,7 +359,7 @@ def _pull_of_tap(
     avals: Sequence[Aval],
     residuals: Sequence[Aval],
     sums: tuple[Sum, ...],
-    wants: Wants,
+    request: SumRequest,
     sized: bool,
     summed: bool,
     name: str,
@@ -370,7 +370,7 @@ def _pull_of_tap(
     # the last residual: the first operand that is no literal; or, of a sum of literals, which has none, the result
     summand = residual_ins[-1] if summed else None
     rows = [
-        _sums(b, ct, e, y, summand, sums, wants)
+        _sums(b, ct, e, y, summand, sums, request)
         for ct, e, y in zip(cts, residual_ins[:n], residual_ins[n : 2 * n] if sized else [None] * n, strict=True)
     ]
     total = rows[0]
@@ -395,15 +395,15 @@ def _sum(b: Builder, x: Atom) -> Atom:
 
 
 def _sums(
-    b: Builder, ct: Atom, e: Atom, y: Atom | None, summand: Atom | None, kinds: tuple[Sum, ...], wants: Wants
+    b: Builder, ct: Atom, e: Atom, y: Atom | None, summand: Atom | None, kinds: tuple[Sum, ...], request: SumRequest
 ) -> Atom:
     """Return the wanted sums for one result."""
-    weighted = _product_or_zero(b, ct, e, wants.overflows)
+    weighted = _product_or_zero(b, ct, e, request.overflows)
     sums = [_sum(b, weighted)]
     if Sum.ERROR_SQUARES in kinds:
         sums.append(_sum(b, b.one(MUL, weighted, weighted)))
     for size in [x for x in (y, summand) if x is not None]:
-        a, x = (ct, size) if wants.sizes else (_sampled(b, ct), _sampled(b, size))
+        a, x = (ct, size) if request.sizes else (_sampled(b, ct), _sampled(b, size))
         product = _product_or_zero(b, b.one(ABS, a), b.one(ABS, x))
         sums.append(_sum(b, b.one(MUL, product, product)))
     return sums[0] if len(sums) == 1 else b.one(Concatenate(0), *sums)
@@ -435,7 +435,7 @@ def _product_or_zero(b: Builder, ct: Atom, x: Atom, overflows: bool = False) -> 
 
 
 @by_value
-def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
+def weighted_errors(jaxpr: Jaxpr, request: SumRequest) -> Jaxpr:
     """Return the program (operands, an accumulator, weights of the floating results) -> (results, their size, sums).
 
     The size is the Euclidean norm of the floating results, in float64. `sums` is f64[sites, 4], with a column for each
@@ -447,7 +447,7 @@ def weighted_errors(jaxpr: Jaxpr, wants: Wants) -> Jaxpr:
     Raises: NotDifferentiableError for an equation without a derivative.
     Cost:   one gradient, each equation once more in the wider dtype, and one reading of each result for each sum.
     """
-    inner = with_accumulators(jaxpr, wants)
+    inner = with_accumulators(jaxpr, request)
     n_in, n_out, n_sites = len(jaxpr.ins), len(jaxpr.outs), len(inner.sites)
     vjp_of_program = vjp(inner.jaxpr, (*[False] * n_in, *[True] * n_sites))
     b = Builder.like(jaxpr)
