@@ -21,7 +21,7 @@ from fxad.api.precision import weighted_executable
 from fxad.core import tree
 from fxad.tracing.program import numpy_operands
 from fxad.transforms.precision.bounds import with_bounds
-from fxad.transforms.precision.rounding import Wants, is_single
+from fxad.transforms.precision.rounding import SumRequest, is_single
 
 GOAL: Final = 3.0  # gradients that a table may take
 ROUNDS: Final = 15
@@ -44,7 +44,7 @@ def table_time(model: Model) -> list[Row]:
     fx.rounding_errors(program, *args)
     first = 1e3 * (time.perf_counter() - start)
     jaxpr, operands = numpy_operands(program, args, {})
-    wants = Wants(not is_single([a for a in jaxpr.out_avals if a.inexact]))
+    wants = SumRequest(not is_single([a for a in jaxpr.out_avals if a.inexact]))
     run, operands = weighted_executable(with_bounds(jaxpr, operands), operands, wants)
     on_device = [fx.asarray(x) for x in operands]
     arguments = tree.map(fx.asarray, args)

@@ -19,7 +19,7 @@ from fxad.transforms.precision.cast import cast
 from fxad.transforms.precision.retype import unit_roundoff
 from fxad.transforms.precision.rounding import (
     ACCUMULATOR,
-    Wants,
+    SumRequest,
     is_single,
     weighted_errors,
     weights_of,
@@ -33,7 +33,7 @@ def interpreted_table(jaxpr: Jaxpr, args: Sequence[NDArray]) -> RoundingErrors:
     """Return the table of a program, as `rounding_errors` does, but interpret the pass in NumPy."""
     inexact = [a for a in jaxpr.out_avals if a.inexact]
     single = is_single(inexact)
-    wants = Wants(squares=not single)
+    wants = SumRequest(squares=not single)
     bounded = with_bounds(jaxpr, args)
     operands = [*args, np.full(ACCUMULATOR.shape, -0.0), *weights_of(inexact)]
     *_, size, sums = run(weighted_errors(bounded, wants), operands)
@@ -43,7 +43,7 @@ def interpreted_table(jaxpr: Jaxpr, args: Sequence[NDArray]) -> RoundingErrors:
 def check_same_results(jaxpr: Jaxpr, args: Sequence[NDArray]) -> None:
     """Check that the pass and the shadow run give the results of the program, bit for bit, and are well typed."""
     expected = run(jaxpr, args)
-    bounded, wants = with_bounds(jaxpr, args), Wants(squares=True, sizes=True)
+    bounded, wants = with_bounds(jaxpr, args), SumRequest(squares=True, sizes=True)
     for x, y in zip(expected, run(bounded, args), strict=True):
         _check_equal("a program with bounds", x, y, jaxpr, args)
     inner = with_accumulators(bounded, wants)

@@ -17,7 +17,7 @@ from fxad import lax, scipy
 from fxad.core.interpreter import run
 from fxad.ir import HigherOrder, Jaxpr
 from fxad.testing.precision_laws import interpreted_table
-from fxad.transforms.precision.rounding import Wants, weighted_errors
+from fxad.transforms.precision.rounding import SumRequest, weighted_errors
 from tests.precision.kernels import KERNELS, InArrays, InMpmath, Kernel
 
 SCALAR = fx.Spec((), "float32")
@@ -380,4 +380,4 @@ def test_one_adjoint_pass() -> None:
         return sum(inner) + sum(prim.name == "dot_general" for prim in jaxpr.prims)
 
     assert products(fx.grad(program, argnums=(0, 1)).jaxpr) == 12
-    assert products(weighted_errors(program.jaxpr, Wants(squares=False))) == 11
+    assert products(weighted_errors(program.jaxpr, SumRequest(squares=False))) == 11
