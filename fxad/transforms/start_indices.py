@@ -134,17 +134,17 @@ def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:
 def _static_index(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
     assert isinstance(prim, Index)
     (x, *places), largest = ins, _largest_starts(ins[0].aval.shape, prim.sizes)
-    starts, dynamic_left = list(prim.starts), []
+    starts, still_dynamic = list(prim.starts), []
     for a, place in zip(prim.dynamic, places, strict=True):
-        known = _literal_starts((place,), (largest[a],))
-        if known is None:
-            dynamic_left.append((a, place))
+        literal = _literal_starts((place,), (largest[a],))
+        if literal is None:
+            still_dynamic.append((a, place))
         else:
-            starts[a] = known[0]
-    axes = tuple([a for a, _ in dynamic_left])
+            starts[a] = literal[0]
+    axes = tuple([a for a, _ in still_dynamic])
     return Index(tuple(starts), prim.sizes, prim.strides, prim.dropped, axes), (
         x,
-        *[place for _, place in dynamic_left],
+        *[place for _, place in still_dynamic],
     )
 
 

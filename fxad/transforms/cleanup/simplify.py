@@ -92,18 +92,18 @@ def _simplify_bodies(b: Builder, prim: HigherOrder, eqn: Eqn, ins: tuple[Atom, .
         return _call_of_branch(b, layout, k, ins)
     if layout.takes_no_step:
         return results_without_steps(layout, ins, [v.aval for v in eqn.outs])
-    known = _known_results(layout, ins, eqn.outs)
-    return [known.get(q, v) for q, v in enumerate(b.copy(eqn, ins, simplified))]
+    without_run = _results_without_run(layout, ins, eqn.outs)
+    return [without_run.get(q, v) for q, v in enumerate(b.copy(eqn, ins, simplified))]
 
 
 def _taken_branch(layout: Layout, branches: Sequence[int], ins: tuple[Atom, ...]) -> int | None:
     """Return the number of the branch that runs, if the index is a literal or all branches are the same."""
     if len({(body.jaxpr, body.operands, body.results) for body in [layout.bodies[k] for k in branches]}) == 1:
         return branches[0]
-    which = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
-    if not isinstance(which, Lit) or which.size is not None:
+    index = next(a for a, role in zip(ins, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
+    if not isinstance(index, Lit) or index.size is not None:
         return None
-    return branches[min(max(int(which.value), 0), len(branches) - 1)]
+    return branches[min(max(int(index.value), 0), len(branches) - 1)]
 
 
 def _call_of_branch(b: Builder, layout: Layout, k: int, ins: tuple[Atom, ...]) -> list[Atom]:
@@ -113,11 +113,11 @@ def _call_of_branch(b: Builder, layout: Layout, k: int, ins: tuple[Atom, ...]) -
     return [by_result[q] for q in range(len(by_result))]
 
 
-def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
-    """Return the results of a loop that are known without running it: carries that no step changes and, if all steps
+def _results_without_run(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -> dict[int, Atom]:
+    """Return the results of a loop that it has without a run: carries that no step changes and, if all steps
     run, stacks of literals and stacks of the slices of an operand."""
     of_carry = {q: p for p, q in layout.carries.items()}
-    roles, of, known = layout.operand_roles, layout.result_roles, dict[int, Atom]()
+    roles, result_roles, without_run = layout.operand_roles, layout.result_roles, dict[int, Atom]()
     for k in layout.running:
         body = layout.bodies[k]
         operands = dict(zip(body.jaxpr.ins, layout.operand_indices(k), strict=True))
@@ -127,12 +127,12 @@ def _known_results(layout: Layout, ins: tuple[Atom, ...], outs: Sequence[Var]) -
                 continue
             p = operands.get(a) if isinstance(a, Var) else None
             if q in of_carry:
-                known.update({q: ins[p]} if p == of_carry[q] else {})
+                without_run.update({q: ins[p]} if p == of_carry[q] else {})
             elif isinstance(a, Lit) and every:
-                known[q] = a.with_shape(outs[q].aval.shape)
-            elif p is not None and every and roles[p] == of[q]:
-                known[q] = ins[p]
-    return known
+                without_run[q] = a.with_shape(outs[q].aval.shape)
+            elif p is not None and every and roles[p] == result_roles[q]:
+                without_run[q] = ins[p]
+    return without_run
 
 
 # --------------------------------------------------------------------------------------------------------- constants

@@ -39,7 +39,7 @@ from fxad.core.memo import by_value
 from fxad.ir import Atom, Eqn, Jaxpr
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.shape import BroadcastInDim
-from fxad.transforms.jet.collapse.decisions import Decisions
+from fxad.transforms.jet.collapse.decisions import SumDecisions
 from fxad.transforms.jet.collapse.emission import Emission
 from fxad.transforms.jet.collapse.sums import UNSUMMED
 from fxad.transforms.map_bodies import map_bodies
@@ -56,7 +56,7 @@ def collapse(jaxpr: Jaxpr) -> Jaxpr:
     Cost: one pass backward, one forward.
     """
     jaxpr = _with_outer_factors(map_bodies(jaxpr, collapse))
-    decisions = Decisions(jaxpr)
+    decisions = SumDecisions(jaxpr)
     decisions.decide((UNSUMMED,) * len(jaxpr.outs), (True,) * len(jaxpr.outs))
     if not decisions.early_axis:
         return dce(jaxpr)

@@ -47,7 +47,7 @@ class BodiesOnSums:
 
     operands: Mapping[int, SumOverAxis]
     results: Mapping[int, SumOverAxis]
-    bodies: Mapping[int, Decisions]
+    bodies: Mapping[int, SumDecisions]
     group: int | None
     weights: tuple[Atom, ...]
 
@@ -84,7 +84,7 @@ class BodiesOnSums:
 
 
 @final
-class Decisions:
+class SumDecisions:
     """Decides which sums of one program move. `demanded` are the forms in which each value is used.
 
     The equations are visited from the last to the first. So at an equation all uses of its results are known. Those of
@@ -283,7 +283,7 @@ def _summing_equation(
     operand."""
     weights = tuple(dict.fromkeys([f.weights for f in sums.values() if f.weights is not None]))
     bodies = {
-        k: Decisions(layout.bodies[k].jaxpr, weights if k in with_weights.places else None) for k in layout.running
+        k: SumDecisions(layout.bodies[k].jaxpr, weights if k in with_weights.places else None) for k in layout.running
     }
     summing = BodiesOnSums({}, sums, bodies, with_weights.group, weights)
     needed: dict[int, set[Form]] = {}

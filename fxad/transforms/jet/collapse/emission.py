@@ -18,19 +18,19 @@ from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.linearity import is_zero
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
 from fxad.transforms.jet.along import after_removal, slice_of
-from fxad.transforms.jet.collapse.decisions import BodiesOnSums, Decisions
+from fxad.transforms.jet.collapse.decisions import BodiesOnSums, SumDecisions
 from fxad.transforms.jet.collapse.sums import UNSUMMED, EquationOnSums, Form, OneSlice, SumOverAxis, Unsummed
 
 
 @final
 class Emission:
-    """Writes the equations of a program after `Decisions` has decided which sums move.
+    """Writes the equations of a program after `SumDecisions` has decided which sums move.
 
     env:  the new atom of each value that is used as it is.
     sums: the new atom of each sum of a value.
     """
 
-    def __init__(self, decisions: Decisions, b: Builder) -> None:
+    def __init__(self, decisions: SumDecisions, b: Builder) -> None:
         self.decisions, self.b = decisions, b
         self.env: dict[Atom, Atom] = {}
         self.sums: dict[tuple[Atom, SumOverAxis], Atom] = {}

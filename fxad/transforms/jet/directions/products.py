@@ -35,7 +35,7 @@ class _Factor(NamedTuple):
 
 
 @final
-class _Names:
+class _AxisNames:
     """One name for all axes that have one index in an einsum: a union-find. The name is that of an axis of the result
     (`preferred`), if there is one."""
 
@@ -57,7 +57,9 @@ class _Names:
             self.parents[a] = b
 
 
-def _names_of_axes(names: _Names, factors: Iterable[tuple[Sequence[Label], _Factor, Placement]]) -> list[list[Label]]:
+def _names_of_axes(
+    names: _AxisNames, factors: Iterable[tuple[Sequence[Label], _Factor, Placement]]
+) -> list[list[Label]]:
     """Return the names of the axes of the arrays of two summands. An axis of a value to which an index of the direction
     is tied has the name of this index. Given are, for each factor, the labels of its axes, the factor, and its
     summand."""
@@ -84,7 +86,7 @@ def dot_general(
     is `bd,d->db`: the result has the label of a, which is d, so nothing is summed.
 
     Axis a of an operand of the equation has the label La or Ra, and index k of a direction the label Dk. Labels of
-    one index are united (`_Names`), and all get one name. With a batch, z[i, b] = sum_a B[i, b, a] x[i, a]: the
+    one index are united (`_AxisNames`), and all get one name. With a batch, z[i, b] = sum_a B[i, b, a] x[i, a]: the
     operands are B: f32[5, 4, 3] and x: f32[15, 5, 3], whose axis R0 is that of the 15 directions, of the dims
     (5, 3). The summand (0, 1) of x says that R1 is D0 and R2 is D1. As the batch unites L0 and R1, and the sum
     unites L2 and R2, the names are
@@ -219,7 +221,7 @@ def _einsums(
     operand_labels = [[(side, a) for a in range(x.aval.ndim)] for side, x in enumerate(eqn.ins)]
     summands: dict[Placement, Atom] = {}
     for (x_placement, x), (y_placement, y) in product(*[factor.summands.items() for factor in factors]):
-        names = _Names(labels)
+        names = _AxisNames(labels)
         for x_axis, y_axis in pairs:
             names.unite((LEFT, x_axis), (_RIGHT, y_axis))
         of_x, of_y = _names_of_axes(names, zip(operand_labels, factors, (x_placement, y_placement), strict=True))
