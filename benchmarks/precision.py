@@ -21,7 +21,8 @@ from fxad.api.precision import weighted_executable
 from fxad.core import tree
 from fxad.tracing.program import numpy_operands
 from fxad.transforms.precision.bounds import with_bounds
-from fxad.transforms.precision.rounding import SumRequest, is_single
+from fxad.transforms.precision.rounding import is_single
+from fxad.transforms.precision.taps import SumRequest
 
 GOAL: Final = 3.0  # gradients that a table may take
 ROUNDS: Final = 15

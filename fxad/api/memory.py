@@ -15,8 +15,8 @@ from fxad.ir import Flags
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, count_text
 from fxad.tracing.static_args import Argnums
+from fxad.transforms.ad.halves import PassedValue
 from fxad.transforms.ad.linearize import operands_without_derivative
-from fxad.transforms.ad.partial_eval_rules import PassedValue
 from fxad.transforms.memory.residuals import Residuals
 
 # A parameter `Program[..., object]` would be the context of a lambda in `f(trace(lambda ...))`, which mypy cannot infer.

@@ -25,16 +25,10 @@ from fxad.transforms.precision.bounds import with_bounds
 from fxad.transforms.precision.cast import cast as cast_of_jaxpr, sensitive_operations
 from fxad.transforms.precision.plan import PrecisionPlan, planned
 from fxad.transforms.precision.retype import unit_roundoff
-from fxad.transforms.precision.rounding import (
-    ACCUMULATOR,
-    SumRequest,
-    is_single,
-    weighted_errors,
-    weights_of,
-    with_accumulators,
-)
+from fxad.transforms.precision.rounding import is_single, weighted_errors, weights_of, with_accumulators
 from fxad.transforms.precision.shadow import Shadow, shadow as shadow_of_jaxpr, with_causes_of
 from fxad.transforms.precision.table import RoundingErrors, relative_to, table_of
+from fxad.transforms.precision.taps import ACCUMULATOR, SumRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")

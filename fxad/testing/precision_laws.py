@@ -17,16 +17,10 @@ from fxad.transforms.memory.policies import Policy, everything
 from fxad.transforms.precision.bounds import with_bounds
 from fxad.transforms.precision.cast import cast
 from fxad.transforms.precision.retype import unit_roundoff
-from fxad.transforms.precision.rounding import (
-    ACCUMULATOR,
-    SumRequest,
-    is_single,
-    weighted_errors,
-    weights_of,
-    with_accumulators,
-)
+from fxad.transforms.precision.rounding import is_single, weighted_errors, weights_of, with_accumulators
 from fxad.transforms.precision.shadow import shadow
 from fxad.transforms.precision.table import RoundingErrors, table_of
+from fxad.transforms.precision.taps import ACCUMULATOR, SumRequest
 
 
 def interpreted_table(jaxpr: Jaxpr, args: Sequence[NDArray]) -> RoundingErrors:

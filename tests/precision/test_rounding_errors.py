@@ -17,7 +17,8 @@ from fxad import lax, scipy
 from fxad.core.interpreter import run
 from fxad.ir import HigherOrder, Jaxpr
 from fxad.testing.precision_laws import interpreted_table
-from fxad.transforms.precision.rounding import SumRequest, weighted_errors
+from fxad.transforms.precision.rounding import weighted_errors
+from fxad.transforms.precision.taps import SumRequest
 from tests.precision.kernels import KERNELS, InArrays, InMpmath, Kernel
 
 SCALAR = fx.Spec((), "float32")

@@ -2,7 +2,8 @@
 
 jvp                  forward mode: one program for results and tangents
 linearize            a primal program with residuals, and a linear program
-partial_eval         a known and an unknown part of a program; `partial_eval_rules` splits equations with bodies
+partial_eval         a known and an unknown half of a program (`halves`); `partial_eval_rules` splits equations with
+                     bodies, `split_loops` loops, and `split_bounded_loops` those that end by a predicate
 transpose            the adjoint of a linear program; it separates linear values from others with `partial_eval`
 vjp                  reverse mode: `linearize`, then `transpose`
 jacobian             forward or reverse mode, batched over unit vectors

@@ -14,7 +14,8 @@ from fxad.ir import Atom, Atoms, Eqn, Flags, HigherOrder, Jaxpr, Lit, Primitive,
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call
 from fxad.primitives.marks import Name
-from fxad.transforms.ad.partial_eval_rules import Halves, KnownResult, PassedValue, split_eqn
+from fxad.transforms.ad.halves import Halves, KnownResult, PassedValue
+from fxad.transforms.ad.partial_eval_rules import split_eqn
 from fxad.transforms.cleanup.inline import MAX_EQUATIONS
 
 

@@ -12,7 +12,8 @@ from fxad.support.tables import ShownSummary, Table
 from fxad.transforms.locate import body_label, describe, lines_of
 from fxad.transforms.precision.causes import Cause, CauseKind, EquationWithCauses, digits_lost
 from fxad.transforms.precision.retype import unit_roundoff
-from fxad.transforms.precision.rounding import Path, Site, Sum, applied_body
+from fxad.transforms.precision.rounding import Path, Site, applied_body
+from fxad.transforms.precision.taps import Sum
 
 _CANCELLATION: Final = 100.0  # operands this many times larger than their difference: two digits
 _SHOWN: Final = 30  # rows of the text
