@@ -96,9 +96,9 @@ The steps of `invertible`, and the file of each:
    choices.
 5. `reversible_adjoint.py`, `eqns_with_ivjp`: finds the calls, branches and loops that are inverted and transposed
    together, as one equation each.
-6. `derivatives_from_results.py`: linearizes the normal form, and emits the transpose from the last equation to the
-   first. The values that it reads are emitted at their first read, by the plan (`LazyValues` of `plans.py`). So
-   reconstruction and cotangents proceed together.
+6. `derivatives_from_results.py`: linearizes the normal form, cut at these equations (`cut_linearization.py`), and emits
+   the transpose from the last equation to the first. The values that it reads are emitted at their first read, by the
+   plan (`LazyValues` of `plans.py`). So reconstruction and cotangents proceed together.
 7. `reconstruction_check.py`: sketches of original and reconstructed values are compared. Derivatives are nan if they
    differ.
 8. `fxad/transforms/memory/segments.py`: splits the forward and the backward program into segments, so that XLA keeps

@@ -6,14 +6,14 @@
 
 Each is made in three steps:
 
-1. The normal form of the program is split into a primal and a linear program (`_Split`). The linear program reads
-   residuals, which are values of the primal program.
+1. The normal form of the program is split into a primal and a linear program (`CutLinearization`). The linear program
+   reads residuals, which are values of the primal program.
 2. The solver finds a plan that computes the values of the primal program from the known results and operands.
 3. The linear program (push) or its transpose (pull, ivjp) is emitted. Each residual is emitted at its first read, by
    the plan (`_PrimalValues`). So reconstruction and cotangents proceed together.
 
 An equation with a body would be inverted as a whole, and then transposed as a whole. So the linear program is cut at
-such an equation (`_Cut`), and the pull calls the ivjp of the equation there: one program that does both.
+such an equation (`Cut`), and the pull calls the ivjp of the equation there: one program that does both.
 
 An example: w is known, x is not.
 
@@ -61,17 +61,16 @@ product, whose residual `%0` is known now.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final, final
 
-from fxad.core.builder import Builder, substitute
+from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce
 from fxad.core.flags import select_by_flags
 from fxad.core.memo import by_value
-from fxad.errors import FxadError, NotInvertibleError
+from fxad.errors import NotInvertibleError
 from fxad.ir import (
     Atom,
     Atoms,
@@ -81,17 +80,14 @@ from fxad.ir import (
     HigherOrder,
     Jaxpr,
     Lin,
-    Tangent,
-    Tangents,
     Var,
     Zero,
-    as_lin,
     instantiated,
 )
 from fxad.primitives.custom import CallWithRules, has_derived_rules
 from fxad.primitives.custom_rules import Rules
-from fxad.transforms.ad.linearize import LinearizeBuilder
 from fxad.transforms.ad.transpose import TransposeBuilder, accumulate, backward_eqn
+from fxad.transforms.inversion.cut_linearization import Cut, CutLinearization
 from fxad.transforms.inversion.normal_form import backward_form
 from fxad.transforms.inversion.plans import InversionPlan, LazyValues
 from fxad.transforms.inversion.reconstruction_check import agree, compared, nan_unless, sketched
@@ -99,10 +95,9 @@ from fxad.transforms.inversion.reversible_adjoint import IvjpCtx, IvjpEqn, eqns_
 from fxad.transforms.inversion.rules.contract import InverseTable
 from fxad.transforms.inversion.second_order import may_move_differently
 from fxad.transforms.inversion.solver import find_plan
-from fxad.transforms.locate import EqnOrigin, bodies_around, locate
+from fxad.transforms.locate import EqnOrigin
 from fxad.transforms.memory.segments import in_segments
 
-NO_IVJP: Final[Mapping[Var, Flags]] = MappingProxyType({})
 REMEDY: Final = "name the argument in keep, close over the value, or give the function a custom_inverse"
 
 
@@ -165,7 +160,7 @@ def pull_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
     b = TransposeBuilder()
     cts = b.inputs([a for a in jaxpr.out_avals if a.inexact])
     transposed = _transpose_from_results(b, jaxpr, request, b.inputs(request.known_avals(jaxpr)), cts)
-    pairs = [] if transposed.is_zero else _compared_values(transposed.split, transposed.values, request.tolerance)
+    pairs = [] if transposed.is_zero else _compared_values(transposed.linearized, transposed.values, request.tolerance)
     reconstructed = [transposed.values.value(a) for _, a in pairs]
     program = dce(b.build([*transposed.cotangents, *reconstructed], f"ivjp_{jaxpr.name}"))
     end_of_results = len(cts) + sum(request.known_outs)
@@ -187,17 +182,19 @@ def push_from_results(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram
     # Linearization splits bodies. A split body may determine less than the whole one: a mask is no longer recognised if
     # it is computed outside of a loop. So whole equations are inverted. The split ones run forward, for residuals.
     inverted_whole = frozenset(eqns_with_ivjp(normal, request.plan(normal, origins), request.rules))
-    split = _Split.of(normal, request.perturbed, origins, inverted_whole=inverted_whole)
+    linearized = CutLinearization.of(normal, request.perturbed, origins, inverted_whole=inverted_whole)
     inexact = [a for a in normal.outs if a.aval.inexact]
-    out_tangents = [split.tangents[a].var if a in split.tangents else Zero(a.aval).instantiate() for a in inexact]
-    linear = split.linear.build(out_tangents, f"linear_{jaxpr.name}")
+    out_tangents = [
+        linearized.tangents[a].var if a in linearized.tangents else Zero(a.aval).instantiate() for a in inexact
+    ]
+    linear = linearized.linear.build(out_tangents, f"linear_{jaxpr.name}")
     b = Builder()
     tangents = b.inputs(linear.in_avals[: sum(request.perturbed)])
     known_atoms = b.inputs(request.known_avals(jaxpr))
-    values = _PrimalValues.of(b, split, request, known_atoms)
-    residuals = [values.value(a) for a in split.residuals]
+    values = _PrimalValues.of(b, linearized, request, known_atoms)
+    residuals = [values.value(a) for a in linearized.residuals]
     pushed = b.inline(linear, [*tangents, *residuals])
-    pairs = _compared_values(split, values, request.tolerance) if pushed else []
+    pairs = _compared_values(linearized, values, request.tolerance) if pushed else []
     program = b.build([*pushed, *[values.value(a) for _, a in pairs]], f"push_{jaxpr.name}")
     checked = dce(_with_check(program, known_atoms[: sum(request.known_outs)], pairs, request.tolerance))
     return BackwardProgram(checked, tuple([v for v, _ in pairs]), values.move_differently)
@@ -216,120 +213,13 @@ def ivjp(jaxpr: Jaxpr, request: BackwardRequest) -> BackwardProgram:
     known_atoms = b.inputs(request.known_avals(jaxpr))
     cts = b.inputs([a for a in jaxpr.out_avals if a.inexact])
     transposed = _transpose_from_results(b, jaxpr, request, known_atoms, cts)
-    operands = zip(transposed.split.primal.ins, request.known_ins, strict=True)
+    operands = zip(transposed.linearized.primal.ins, request.known_ins, strict=True)
     others = [transposed.values.value(v) for v, is_known in operands if not is_known]
     program = dce(b.build([*others, *transposed.cotangents], f"ivjp_{jaxpr.name}"))
     return BackwardProgram(program, moves_differently=transposed.moves_differently)
 
 
-# ---------------------------------------------------------------------------------------- primal and linear program
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cut:
-    """An equation with an ivjp, at which the linear program is cut: before its equation number `place`. The tangents of
-    the results of the equation are operands of the linear program."""
-
-    place: int
-    ivjp_eqn: IvjpEqn
-    tangents_in: tuple[Tangent, ...]
-    tangents_out: tuple[Tangent, ...]
-
-
-@final
-class _Split(LinearizeBuilder):
-    """A program that is linearized equation by equation.
-
-    `primal` is the primal program, without residuals as results, and `linear` the builder of the linear program, cut at
-    `cuts`. `atoms` and `tangents` map values of the program to their atoms in the two, and `origins` maps values of the
-    primal program to equations of the original program.
-    """
-
-    __slots__ = ("atoms", "cuts", "origins", "primal", "tangents")
-    primal: Jaxpr
-    atoms: dict[Atom, Atom]
-    tangents: dict[Atom, Lin]
-    cuts: list[_Cut]
-    origins: dict[Atom, EqnOrigin]
-
-    @classmethod
-    def of(
-        cls,
-        jaxpr: Jaxpr,
-        perturbed: Flags,
-        origins: Mapping[Atom, EqnOrigin],
-        *,
-        with_ivjp: Mapping[Var, Flags] = NO_IVJP,
-        inverted_whole: AbstractSet[Var] = frozenset(),
-    ) -> _Split:
-        """Split a program. `with_ivjp` has the known operands of the equations at which the linear program is cut.
-        `inverted_whole` are equations to run backwards as they are. Equations are given by their first results.
-        `origins`, if any, are those of the values of the program."""
-        split = cls.like(jaxpr)
-        split.origins = {}
-        split.cuts = []
-        split.atoms = {v: v for v in jaxpr.ins}
-        split.tangents = {v: as_lin(split.linear.input(v.aval)) for v, m in zip(jaxpr.ins, perturbed, strict=True) if m}
-        for eqn in jaxpr.eqns:
-            start = len(split.eqns)
-            known_ins = with_ivjp.get(eqn.outs[0])
-            origin = origins.get(eqn.outs[0], EqnOrigin(eqn))
-            split._add(eqn, origin, known_ins, eqn.outs[0] in inverted_whole)
-            if origins:
-                for e in split.eqns[start:]:
-                    split.origins.update(dict.fromkeys(e.outs, replace(origin, name=e.prim.name)))
-        split.primal = split.build(substitute(jaxpr.outs, split.atoms), jaxpr.name)
-        return split
-
-    def _add(self, eqn: Eqn, origin: EqnOrigin, known_ins: Flags | None, inverted_whole: bool) -> None:
-        """Add an equation to the primal program, and its tangents to the linear program."""
-        ins = substitute(eqn.ins, self.atoms)
-        operand_tangents = [self.tangents.get(a) for a in eqn.ins]
-        self.source = self.linear.source = eqn.source
-        outs: Atoms
-        if not any(operand_tangents):
-            outs = self.copy(eqn, ins)
-        else:
-            tangents = tuple([t or Zero(a.aval) for t, a in zip(operand_tangents, ins, strict=True)])
-            out_tangents: Tangents
-            if known_ins is None or _captured_value_moves(eqn, tangents):
-                outs, out_tangents = self._linearize(eqn, ins, tangents, origin)
-                # A custom derivative may use another program than the function, and the function itself is inverted.
-                # This copy gives the results, and is inverted for the operands. From these, the linearized equations
-                # run forward, for residuals alone: nothing else reads them.
-                if inverted_whole or isinstance(eqn.prim, CallWithRules):
-                    outs = self.copy(eqn, ins)
-            else:
-                outs = self.copy(eqn, ins)
-                out_tangents = self._cut(known_ins, tangents)
-            self.tangents.update({v: t for v, t in zip(eqn.outs, out_tangents, strict=True) if isinstance(t, Lin)})
-        self.atoms.update(zip(eqn.outs, outs, strict=True))
-
-    def _linearize(self, eqn: Eqn, ins: Atoms, tangents: Tangents, origin: EqnOrigin) -> tuple[Atoms, Tangents]:
-        """Apply the jvp rule of an equation. Return its results and their tangents."""
-        try:
-            return eqn.prim.jvp(self, ins, tangents)
-        except Exception as e:
-            locate(e, origin.eqn)
-            if isinstance(e, FxadError):
-                e.inside = (*origin.inside, *bodies_around(e))
-            raise
-
-    def _cut(self, known_ins: Flags, tangents: Tangents) -> Tangents:
-        """Cut the linear program at the last equation of the primal program. Return the tangents of its results."""
-        eqn = self.eqns[-1]
-        out_tangents = tuple([as_lin(self.linear.input(v.aval)) if v.aval.inexact else Zero(v.aval) for v in eqn.outs])
-        ivjp_eqn = IvjpEqn(eqn, known_ins, tuple([isinstance(t, Lin) for t in tangents]))
-        self.cuts.append(_Cut(len(self.linear.eqns), ivjp_eqn, tangents, out_tangents))
-        return out_tangents
-
-
-def _captured_value_moves(eqn: Eqn, tangents: Tangents) -> bool:
-    """Return True if a captured value of a function with rules has a tangent. The rules do not cover it, and its jvp
-    rule raises the error."""
-    prim = eqn.prim
-    return isinstance(prim, CallWithRules) and any([isinstance(t, Lin) for t in tangents[: prim.captured]])
+# --------------------------------------------------------------------------------------------------- the normal form
 
 
 @by_value
@@ -367,18 +257,20 @@ class _PrimalValues:
 
     __slots__ = ("_labels", "_plan", "_residuals", "lazy")
 
-    def __init__(self, b: Builder, plan: InversionPlan, split: _Split, labels: tuple[str, ...]) -> None:
+    def __init__(self, b: Builder, plan: InversionPlan, linearized: CutLinearization, labels: tuple[str, ...]) -> None:
         self.lazy = LazyValues(b, plan, {})
-        operands = range(len(labels), len(split.primal.ins))
-        self._plan, self._labels = plan, (*labels, *[f"operand {k} of {split.primal.name}" for k in operands])
-        self._residuals: dict[Atom, Atom] = {v: a for a, v in split.residuals.items()}
+        operands = range(len(labels), len(linearized.primal.ins))
+        self._plan, self._labels = plan, (*labels, *[f"operand {k} of {linearized.primal.name}" for k in operands])
+        self._residuals: dict[Atom, Atom] = {v: a for a, v in linearized.residuals.items()}
 
     @staticmethod
-    def of(b: Builder, split: _Split, request: BackwardRequest, known_atoms: Sequence[Atom]) -> _PrimalValues:
+    def of(
+        b: Builder, linearized: CutLinearization, request: BackwardRequest, known_atoms: Sequence[Atom]
+    ) -> _PrimalValues:
         """Return the values that the known results and operands determine. These have the atoms `known_atoms` in
         `b`."""
-        values = _PrimalValues(b, request.plan(split.primal, split.origins), split, request.labels)
-        values.add(request.known_values(split.primal), known_atoms)
+        values = _PrimalValues(b, request.plan(linearized.primal, linearized.origins), linearized, request.labels)
+        values.add(request.known_values(linearized.primal), known_atoms)
         return values
 
     def add(self, values: Sequence[Atom], atoms: Sequence[Atom]) -> None:
@@ -423,7 +315,7 @@ class _Transposed:
     """The transpose of a linear program in a builder. `cotangents` are those of the operands; `is_zero` is True if all
     of them are zero. `bodies` are the ivjp of bodies that it calls."""
 
-    split: _Split
+    linearized: CutLinearization
     values: _PrimalValues
     bodies: Sequence[BackwardProgram]
     cotangents: Sequence[Atom]
@@ -432,7 +324,9 @@ class _Transposed:
     @property
     def moves_differently(self) -> bool:
         """Is True if the derivatives of reconstructed values may differ from those of the original values."""
-        with_rules = [cut.ivjp_eqn.eqn for cut in self.split.cuts if isinstance(cut.ivjp_eqn.eqn.prim, CallWithRules)]
+        with_rules = [
+            cut.ivjp_eqn.eqn for cut in self.linearized.cuts if isinstance(cut.ivjp_eqn.eqn.prim, CallWithRules)
+        ]
         return (
             any([body.moves_differently for body in self.bodies])
             or any(map(may_move_differently, with_rules))
@@ -447,8 +341,8 @@ def _transpose_from_results(
     operands, `cts` the cotangents of its inexact results."""
     normal, origins = backward_form(jaxpr, request.located)
     with_ivjp = eqns_with_ivjp(normal, request.plan(normal, origins), request.rules)
-    split = _Split.of(normal, request.perturbed, origins, with_ivjp=with_ivjp)
-    values = _PrimalValues.of(b, split, request, known_atoms)
+    linearized = CutLinearization.of(normal, request.perturbed, origins, with_ivjp=with_ivjp)
+    values = _PrimalValues.of(b, linearized, request, known_atoms)
     bodies: list[BackwardProgram] = []
 
     def ivjp_of_body(body: Jaxpr, known_ins: Flags, known_outs: Flags, perturbed: Flags) -> Jaxpr:
@@ -459,24 +353,24 @@ def _transpose_from_results(
 
     ct_env: dict[Atom, Atom] = {}
     for a, ct in zip([a for a in normal.outs if a.aval.inexact], cts, strict=True):
-        if a in split.tangents:
-            accumulate(b, ct_env, split.tangents[a].var, ct)
-    _transpose_split(b, split, values, ct_env, IvjpCtx(b, values.value, ivjp_of_body, request.rules))
-    tangents = [split.tangents[v].var for v in select_by_flags(normal.ins, request.perturbed)]
+        if a in linearized.tangents:
+            accumulate(b, ct_env, linearized.tangents[a].var, ct)
+    _transpose_cut(b, linearized, values, ct_env, IvjpCtx(b, values.value, ivjp_of_body, request.rules))
+    tangents = [linearized.tangents[v].var for v in select_by_flags(normal.ins, request.perturbed)]
     cotangents = instantiated([ct_env.get(t) or Zero(t.aval) for t in tangents])
-    return _Transposed(split, values, bodies, cotangents, not any([t in ct_env for t in tangents]))
+    return _Transposed(linearized, values, bodies, cotangents, not any([t in ct_env for t in tangents]))
 
 
-def _transpose_split(
-    b: TransposeBuilder, split: _Split, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx
+def _transpose_cut(
+    b: TransposeBuilder, linearized: CutLinearization, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx
 ) -> None:
     """Emit the adjoint of the linear program from its last equation to the first, and the ivjp of equations at the
     cuts."""
-    linear = split.linear.eqns
-    residuals = set(split.residuals.values())
-    linear_values: set[Atom] = {v for v in split.linear.ins if v not in residuals}
+    linear = linearized.linear.eqns
+    residuals = set(linearized.residuals.values())
+    linear_values: set[Atom] = {v for v in linearized.linear.ins if v not in residuals}
     linear_values.update([v for e in linear for v in e.outs])
-    cuts = list(split.cuts)
+    cuts = list(linearized.cuts)
     for k in range(len(linear), -1, -1):
         while cuts and cuts[-1].place == k:
             _emit_ivjp(b, cuts.pop(), values, ct_env, ctx)
@@ -484,7 +378,7 @@ def _transpose_split(
             backward_eqn(b, linear[k - 1], linear_values, values, ct_env)
 
 
-def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx) -> None:
+def _emit_ivjp(b: TransposeBuilder, cut: Cut, values: _PrimalValues, ct_env: dict[Atom, Atom], ctx: IvjpCtx) -> None:
     """Emit the ivjp of an equation, if its results have cotangents. Add the operands that it reconstructs to the
     values, and the cotangents of its operands to `ct_env`."""
     eqn = cut.ivjp_eqn.eqn
@@ -502,11 +396,11 @@ def _emit_ivjp(b: TransposeBuilder, cut: _Cut, values: _PrimalValues, ct_env: di
 # ------------------------------------------------------------------------------------------- checks of reconstructions
 
 
-def _compared_values(split: _Split, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
+def _compared_values(linearized: CutLinearization, values: _PrimalValues, tolerance: float) -> list[tuple[Var, Atom]]:
     """Return the values of the function that are reconstructed last, each with its atom in the primal program."""
     if math.isinf(tolerance):
         return []
-    of_function = {a: v for v, a in split.atoms.items() if isinstance(v, Var) and compared(a.aval)}
+    of_function = {a: v for v, a in linearized.atoms.items() if isinstance(v, Var) and compared(a.aval)}
     reconstructed_last = [(of_function[a], a) for a in values.lazy.last_reconstructed() if a in of_function]
     return sorted(reconstructed_last, key=lambda pair: pair[0].index)
 
