@@ -186,8 +186,8 @@ class Pattern:
             entries, (m, n) = self.entries, self.shape
             same = m == n and not entries.tables and transposed(entries) == entries
             self._memo["symmetric"] = same or (m == n and Csr(self.indptr, self.indices, (m, n)).is_symmetric())
-        found: bool = self._memo["symmetric"]
-        return found
+        is_symmetric: bool = self._memo["symmetric"]
+        return is_symmetric
 
     @property
     def T(self) -> Pattern:  # noqa: N802
@@ -207,9 +207,9 @@ class Pattern:
                 )
         rows, columns = [prod(s) for s in self.row_shapes], [prod(s) for s in self.column_shapes]
         top, left = sum(rows[:result]), sum(columns[:argument])
-        part = compose(relation(box(0, top, ((rows[result], 1, 1),))), self.entries, self.shape[0])
-        part = compose(part, relation(box(left, 0, ((columns[argument], 1, 1),))), self.shape[1])
-        return Pattern.of(part, [self.row_shapes[result]], [self.column_shapes[argument]], self.notes)
+        entries = compose(relation(box(0, top, ((rows[result], 1, 1),))), self.entries, self.shape[0])
+        entries = compose(entries, relation(box(left, 0, ((columns[argument], 1, 1),))), self.shape[1])
+        return Pattern.of(entries, [self.row_shapes[result]], [self.column_shapes[argument]], self.notes)
 
     @property
     def blocks(self) -> tuple[tuple[Pattern, ...], ...]:

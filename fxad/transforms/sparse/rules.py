@@ -111,11 +111,11 @@ def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValue
 
 
 def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    which = values.get(eqn.ins[0])
-    if which is None:
+    selector = values.get(eqn.ins[0])
+    if selector is None:
         return identity(eqn.outs[0].aval.size)
-    picked = np.clip(which.astype(np.int64), 0, len(eqn.ins) - 2).ravel() == k - 1
-    places = np.flatnonzero(picked)
+    is_chosen = np.clip(selector.astype(np.int64), 0, len(eqn.ins) - 2).ravel() == k - 1
+    places = np.flatnonzero(is_chosen)
     return table(places, places)
 
 
@@ -183,6 +183,9 @@ def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: ConcreteVa
 
 
 def _element_numbers(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return an array of a shape with the numbers 1, 2, ... of its elements. A rule runs the operation itself on these:
+    where a result is k > 0 it is element k - 1, and where it is 0, it is no element (a place out of range, or one that
+    was overwritten by zeros)."""
     return np.arange(1, x.size + 1).reshape(x.shape)
 
 
@@ -323,10 +326,11 @@ def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: ConcreteValu
 
 def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
     x, y = eqn.ins[k].aval, eqn.outs[0].aval
+    # the axes of the result: the batch, then the others of the left operand, then those of the right one
     batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[k]
-    free = [a for a in range(x.ndim) if a not in batch and a not in contract]
-    first = len(batch) if k == 0 else y.ndim - len(free)
-    return along_axes(y, x, {**dict(enumerate(batch)), **{first + j: a for j, a in enumerate(free)}})
+    uncontracted = [a for a in range(x.ndim) if a not in batch and a not in contract]
+    first = len(batch) if k == 0 else y.ndim - len(uncontracted)
+    return along_axes(y, x, {**dict(enumerate(batch)), **{first + j: a for j, a in enumerate(uncontracted)}})
 
 
 class _WindowAxis(NamedTuple):
@@ -374,6 +378,12 @@ def _boxes_of_windows(axes: Sequence[_WindowAxis]) -> list[Box] | None:
 
 
 def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
+    """Return a box for each element of the window, times the relation of batch and features.
+
+    An output feature reads all input features. With g groups of features, it reads those of its group: for g = 2, of 6
+    input and 4 output features, the outputs 0 and 1 read the inputs 0 to 2, and the outputs 2 and 3 the inputs 3 to 5.
+    With h groups of examples, the output features of group q read the examples of group q.
+    """
     lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
     if k == 1:
         return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
@@ -385,21 +395,21 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: ConcreteVa
     ]  # fmt: skip
     boxes = _boxes_of_windows(spatial)
     if boxes is None:
-        every = [d for a in spatial for d in ((a.results, a.result_stride, 0), (a.size, 0, a.operand_stride))]
-        boxes = [Box(0, 0, tuple(every))]
-    (b, f), (ob, of) = prim.lhs_spec[:2], prim.out_spec[:2]
+        dense_dims = [d for a in spatial for d in ((a.results, a.result_stride, 0), (a.size, 0, a.operand_stride))]
+        boxes = [Box(0, 0, tuple(dense_dims))]
+    (b, f), (ob, of) = prim.lhs_spec[:2], prim.out_spec[:2]  # the axes of examples and of features
     g, h = prim.feature_groups, prim.batch_groups
     outs, ins, examples = y.shape[of], lhs.shape[f], y.shape[ob]
-    others: list[StridedDim] = [
+    other_dims: list[StridedDim] = [
         (examples, so[ob], si[b]),
         (g, so[of] * (outs // g), si[f] * (ins // g)),
         (ins // g, 0, si[f]),
     ]
     if h > 1:  # the examples of group q (q * examples + e) give the output features of group q
-        others += [(h, so[of] * (outs // h), si[b] * examples), (outs // h, so[of], 0)]
+        other_dims += [(h, so[of] * (outs // h), si[b] * examples), (outs // h, so[of], 0)]
     else:
-        others += [(outs // g, so[of], 0)]
-    return relation(*[box(b.out0, b.in0, [*b.dims, *others]) for b in boxes])
+        other_dims += [(outs // g, so[of], 0)]
+    return relation(*[box(b.out0, b.in0, [*b.dims, *other_dims]) for b in boxes])
 
 
 def _window(prim: Windowed, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
@@ -437,6 +447,8 @@ def _prefix_sum(
 
 
 def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
+    """Return equality along all axes but one, along which a result depends on the operand up to its own index
+    (`reverse`: from its index on)."""
     s = strides_of(x.shape)
     others: list[StridedDim] = [(n, s[a], s[a]) for a, n in enumerate(x.shape) if a != axis]
     parts = triangle(x.shape[axis], s[axis], s[axis], reverse=reverse)
