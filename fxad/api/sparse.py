@@ -37,16 +37,8 @@ from fxad.tracing.static_args import Argnums, static_arguments
 from fxad.tracing.trace import trace_for_call
 from fxad.tracing.tracer import Tracer
 from fxad.transforms.sparse.decompression import SYMMETRIC, Coloring, Decompression
-from fxad.transforms.sparse.pattern import (
-    Pattern,
-    check_pattern,
-    keep_alive_with,
-    last_derivative,
-    last_pattern,
-    pattern_of,
-    pattern_with_values,
-    places_in_products,
-)
+from fxad.transforms.sparse.pattern import Pattern, check_pattern, pattern_of, pattern_with_values, places_in_products
+from fxad.transforms.sparse.records import keep_alive_with, last_derivative, last_pattern
 
 P = ParamSpec("P")
 

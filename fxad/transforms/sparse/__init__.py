@@ -7,5 +7,5 @@
 - `coloring`: the interface of the colourings, by shifts (`shifts`), of any pattern (`greedy`) and of symmetric ones
   (`symmetric`); `decompression`: the elements from the compressed products;
 - `csr`: arrays of elements; `powers`: the relation of repeated steps; `values`: indices that are concrete when
-  the pattern is found.
+  the pattern is found; `records`: the last pattern and derivative of a program.
 """

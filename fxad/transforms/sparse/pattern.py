@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from math import prod
 from typing import Any, Final, Self, TypeAlias, final
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -328,113 +326,6 @@ def pattern_of(jaxpr: Jaxpr, wrt: Flags) -> Pattern:
     return pattern_with_values(jaxpr, wrt, [not_concrete] * len(jaxpr.ins))
 
 
-# ------------------------------------------------------------------------------------ records of the last pattern
-
-# A program lives while something refers to it, and a result of `by_value` lives as long as its program. A pattern that
-# depends on values (`at`) is kept for the last values only. The records and their owners:
-#
-#     the program       LastPattern       its pattern for the last values, to which it refers weakly
-#     the program       LastDerivative    its derivative for the last pattern and coloring
-#     the derivative    _Kept             the program, and its pattern
-#     a pattern         Pattern._memo     its CSR arrays, colorings, places in products
-#
-# A function is traced in each call, and its program would die with the call. But the cache holds the derivative, which
-# was compiled (docs/adr/0003), and by `_Kept` it holds the program too. So the next call, which traces an equal
-# program, gets this one, with its records. A program and its derivative refer to each other: the garbage collector
-# frees them.
-
-
-@final
-class LastPattern:
-    """The pattern of a program with the values that it was asked for last. It does not keep the values alive.
-    Arrays are compared by identity, those of NumPy, which change, by a digest."""
-
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: tuple[list[ref[object] | bytes | None], Pattern] | None = None
-
-    def of(self, values: Sequence[object]) -> Pattern | None:
-        """Return the pattern if it is that of these values. None: not given."""
-        if self._found is None:
-            return None
-        marks, pattern = self._found
-        return pattern if all([_is_marked(v, mark) for v, mark in zip(values, marks, strict=True)]) else None
-
-    def set(self, values: Sequence[object], pattern: Pattern) -> None:
-        """Replace the pattern by that of these values."""
-        marks = [None if v is None else _digest(v) if isinstance(v, np.ndarray) else ref(v) for v in values]
-        self._found = marks, pattern
-
-
-def _is_marked(value: object, mark: ref[object] | bytes | None) -> bool:
-    """Return True for the value of which this is the mark."""
-    if value is None or mark is None:
-        return value is mark
-    if isinstance(mark, bytes):
-        return isinstance(value, np.ndarray) and _digest(value) == mark
-    return mark() is value
-
-
-def _digest(array: NDArray[Any]) -> bytes:
-    """Return a hash of an array of NumPy."""
-    head = f"{array.dtype.str}{array.shape}".encode()
-    return hashlib.blake2b(head + array.tobytes(), digest_size=16).digest()
-
-
-@by_value
-def last_pattern(_jaxpr: Jaxpr, _wrt: Flags) -> LastPattern:
-    """Return the record of the last pattern of a program with respect to the marked operands."""
-    return LastPattern()
-
-
-@final
-class LastDerivative:
-    """The derivative program of a program that was asked for last, with its pattern and coloring: with `at`, a program
-    has a pattern for each value of its arguments, and outlives them."""
-
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: tuple[Pattern, Coloring, Any] | None = None
-
-    def of(self, pattern: Pattern, coloring: Coloring) -> Any:
-        """Return the derivative if it is that of this pattern and coloring, else None."""
-        found = self._found
-        return found[2] if found is not None and found[0] is pattern and found[1] == coloring else None
-
-    def set(self, pattern: Pattern, coloring: Coloring, derivative: object) -> None:
-        """Replace the derivative."""
-        self._found = pattern, coloring, derivative
-
-
-@by_value
-def last_derivative(_jaxpr: Jaxpr, _call: object) -> LastDerivative:
-    """Return the record of the last derivative of a program, for calls of one form."""
-    return LastDerivative()
-
-
-@final
-class _Kept:
-    """A program and a pattern that live as long as a third program. Only the references count: nothing reads them."""
-
-    __slots__ = ("of",)
-
-    def __init__(self) -> None:
-        self.of: tuple[Jaxpr, Pattern] | None = None
-
-
-@by_value
-def _kept(_jaxpr: Jaxpr) -> _Kept:
-    return _Kept()
-
-
-def keep_alive_with(derivative: Jaxpr, jaxpr: Jaxpr, pattern: Pattern) -> None:
-    """Keep a program and its pattern alive as long as the program of its derivative: the last ones that this is called
-    with."""
-    _kept(derivative).of = jaxpr, pattern
-
-
 def places_in_products(pattern: Pattern, coloring: Coloring) -> tuple[Ints, Decompression]:
     """Return the place of each entry in the products of a colouring, one after the other, and how they are
     decompressed. Both are kept on the pattern."""
@@ -477,9 +368,6 @@ def pattern_with_values(jaxpr: Jaxpr, wrt: Flags, operand_values: Sequence[Compu
 __all__ = [
     "Pattern",
     "check_pattern",
-    "keep_alive_with",
-    "last_derivative",
-    "last_pattern",
     "pattern_of",
     "pattern_with_values",
     "places_in_products",
