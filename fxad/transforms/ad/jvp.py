@@ -132,13 +132,13 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
     return tuple([get(a, a) for a in jaxpr.outs])
 
 
-def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
-    """Add to `reached` the inexact values among `operands`, and the results of `eqns` that then have a tangent. An
+def add_dependent_values(dependent: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
+    """Add to `dependent` the inexact values among `operands`, and the results of `eqns` that then have a tangent. An
     equation whose derivative is refused has no such results; but if its bodies compute its results, all inexact ones
     are added."""
-    reached.update([v for v in operands if v.aval.inexact])
+    dependent.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
-        flags = tuple([a in reached for a in eqn.ins])
+        flags = tuple([a in dependent for a in eqn.ins])
         if not any(flags):
             continue
         program = single_equation(eqn.prim, [a.aval for a in eqn.ins])
@@ -147,7 +147,7 @@ def add_dependent_values(reached: set[Atom], eqns: Iterable[Eqn], operands: Iter
         except NotDifferentiableError:
             by_bodies = isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.transparent
             out_nonzero = tuple([by_bodies and a.inexact for a in program.out_avals])
-        reached.update(select_by_flags(eqn.outs, out_nonzero))
+        dependent.update(select_by_flags(eqn.outs, out_nonzero))
 
 
 def check_differentiable(jaxpr: Jaxpr, nonzero: Flags, what: str) -> None:

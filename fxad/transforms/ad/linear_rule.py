@@ -68,20 +68,20 @@ def split_tangents(rule: Jaxpr, n_out: int, n_tangents: int, what: str) -> tuple
                 remedy="return (results, tangents of the results), in this order",
             )
     live_rule = dce(rule)
-    split: LinearizedBody | None = None
+    linearized: LinearizedBody | None = None
     try:
-        split = _linearize_rule(live_rule, flags, n_out, f"{what} is not linear in the tangents")
+        linearized = _linearize_rule(live_rule, flags, n_out, f"{what} is not linear in the tangents")
     except (NotLinearError, NotDifferentiableError):
         if not reaches_unchecked_eqn(live_rule, flags):
             raise
     # no adjoint: the rule applies a loop without a bound or a host function to the tangents, as one `linear_call`
-    if split is None or not has_adjoint(split.linear):
+    if linearized is None or not has_adjoint(linearized.linear):
         forward, push = split_by_dependence(live_rule, n_out, n_tangents)
         _, linear_push = cotangent_maps(push, n_tangents, what, "the tangents")
         return forward, linear_push
-    linear = split.linear
-    tangents = _instantiate_tangents(split, linear.outs, rule)[n_out:]
-    return split.primal, Jaxpr(linear.ins, linear.eqns, tuple(tangents), f"push_{rule.name}")
+    linear = linearized.linear
+    tangents = _instantiate_tangents(linearized, linear.outs, rule)[n_out:]
+    return linearized.primal, Jaxpr(linear.ins, linear.eqns, tuple(tangents), f"push_{rule.name}")
 
 
 @by_value
@@ -133,11 +133,13 @@ def linear_form(rule: Jaxpr, n: int, problem: str) -> Jaxpr:
     live_rule = dce(rule)
     if is_linear(live_rule, flags):
         return live_rule
-    split = _linearize_rule(live_rule, flags, 0, problem)
+    linearized = _linearize_rule(live_rule, flags, 0, problem)
     b = Builder()
     linear, others = b.inputs(rule.in_avals[:n]), b.inputs(rule.in_avals[n:])
-    known = b.inline(split.primal, others)
-    return dce(b.build(_instantiate_tangents(split, b.inline(split.linear, [*linear, *known]), rule), rule.name))
+    known = b.inline(linearized.primal, others)
+    return dce(
+        b.build(_instantiate_tangents(linearized, b.inline(linearized.linear, [*linear, *known]), rule), rule.name)
+    )
 
 
 @by_value
@@ -168,9 +170,9 @@ def refuse_nonlinear(rule: Jaxpr, n: int, problem: str, remedy: str) -> None:
         raise _not_linear(problem, first_nonlinear, remedy)
 
 
-def _instantiate_tangents(split: LinearizedBody, tangents: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
+def _instantiate_tangents(linearized: LinearizedBody, tangents: tuple[Atom, ...], rule: Jaxpr) -> list[Atom]:
     """Return the tangents of all results of a rule, from those that are not zero."""
-    return instantiate_outs(tangents, split.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
+    return instantiate_outs(tangents, linearized.out_nonzero, rule.out_avals, (True,) * len(rule.outs))
 
 
 def _linearize_rule(rule: Jaxpr, flags: Flags, n_out: int, problem: str) -> LinearizedBody:
@@ -180,9 +182,9 @@ def _linearize_rule(rule: Jaxpr, flags: Flags, n_out: int, problem: str) -> Line
     first_nonlinear = _first_nonlinear(flat, flags, n_out)
     if first_nonlinear is not None:
         raise _not_linear(problem, first_nonlinear, _AS_WHOLE)
-    split = linearize(flat, flags)
-    outs = (*split.primal.outs[:n_out], *split.primal.outs[len(flat.outs) :])
-    primal = remove_dead_eqns(split.primal.with_outs(outs))
+    linearized = linearize(flat, flags)
+    outs = (*linearized.primal.outs[:n_out], *linearized.primal.outs[len(flat.outs) :])
+    primal = remove_dead_eqns(linearized.primal.with_outs(outs))
     if any(select_by_flags(read_operands(dce(primal)), flags)):
         raise NotLinearError(
             problem,
@@ -191,7 +193,9 @@ def _linearize_rule(rule: Jaxpr, flags: Flags, n_out: int, problem: str) -> Line
         )
     b = Builder()
     args: list[Atom] = [Lit.zero(v.aval) if m else b.input(v.aval) for v, m in zip(primal.ins, flags, strict=True)]
-    return LinearizedBody(dce(b.build(b.inline(primal, args), rule.name)), split.linear, split.n_res, split.out_nonzero)
+    return LinearizedBody(
+        dce(b.build(b.inline(primal, args), rule.name)), linearized.linear, linearized.n_res, linearized.out_nonzero
+    )
 
 
 _AS_WHOLE: Final = (

@@ -157,18 +157,20 @@ def residuals(jaxpr: Jaxpr, wrt: Flags) -> Residuals:
     Law:  the rows are the distinct residuals that the linear program reads, without literals.
     Cost: one `linearize`.
     """
-    used = for_used_results(jaxpr)
-    flat = inline(used)
+    program = for_used_results(jaxpr)
+    flat = inline(program)
     n, values = len(flat.outs), [v for e in flat.eqns for v in e.outs]
     # every value is made a result, so that the results of the primal program show where each value is computed
-    split = linearize(flat.with_outs((*flat.outs, *values)), wrt)
-    primal, tangents = split.primal, split.linear.outs[: sum(split.out_nonzero[:n])]
-    linear = dce(Jaxpr(split.linear.ins, split.linear.eqns, tangents, flat.name))
-    read = read_operands(drop_derivative_rules(linear, True))
-    origins = _PrimalOrigins(used, flat, primal, primal.outs[n : n + len(values)])
+    linearized = linearize(flat.with_outs((*flat.outs, *values)), wrt)
+    primal, tangents = linearized.primal, linearized.linear.outs[: sum(linearized.out_nonzero[:n])]
+    linear = dce(Jaxpr(linearized.linear.ins, linearized.linear.eqns, tangents, flat.name))
+    is_read_of = read_operands(drop_derivative_rules(linear, True))
+    origins = _PrimalOrigins(program, flat, primal, primal.outs[n : n + len(values)])
     n_tangents = sum(wrt)
     rows: dict[Atom, Residual] = {}
-    for a, v, is_read in zip(primal.outs[n + len(values) :], linear.ins[n_tangents:], read[n_tangents:], strict=True):
+    for a, v, is_read in zip(
+        primal.outs[n + len(values) :], linear.ins[n_tangents:], is_read_of[n_tangents:], strict=True
+    ):
         value = origins.unmarked.get(a, a)
         if is_read and isinstance(value, Var) and value not in rows:
             rows[value] = origins.row(value, _reader(linear, v))
@@ -318,10 +320,11 @@ def with_planned_residuals(jaxpr: Jaxpr, plan: Residuals) -> Jaxpr:
             f"remat: the plan has {_rows(rows)}, residuals({jaxpr.name}) gives {len(table)}",
             remedy=remedy,
         )
-    for k, (row, own) in enumerate(zip(rows, table, strict=True)):
-        if row != own and (own.is_argument or row != replace(own, stored=False)):
+    for k, (row, actual) in enumerate(zip(rows, table, strict=True)):
+        if row != actual and (actual.is_argument or row != replace(actual, stored=False)):
             raise ArgumentError(
-                f"remat: row {k} of the plan is {_row_text(row)}, that of residuals({jaxpr.name}) is {_row_text(own)}",
+                f"remat: row {k} of the plan is {_row_text(row)}, that of residuals({jaxpr.name}) is"
+                f" {_row_text(actual)}",
                 remedy=remedy,
             )
     return _remat_that_stores(jaxpr, frozenset([v for r in rows if r.stored for v in r.values]))
@@ -340,13 +343,13 @@ def _row_text(row: object) -> str:
 
 
 @by_value
-def _remat_that_stores(jaxpr: Jaxpr, chosen: frozenset[Var]) -> Jaxpr:
+def _remat_that_stores(jaxpr: Jaxpr, stored: frozenset[Var]) -> Jaxpr:
     """Return the program, its calls inlined, as one `remat` equation that stores its operands and the chosen
     values."""
     body = inline(for_used_results(jaxpr))
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
         pairs = zip(eqn.outs, b.copy(eqn, ins), strict=True)
-        return [b.one(Keep("plan"), w) if v in chosen else w for v, w in pairs]
+        return [b.one(Keep("plan"), w) if v in stored else w for v, w in pairs]
 
     return as_remat(rewrite(body, rule))

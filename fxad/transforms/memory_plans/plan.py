@@ -134,12 +134,12 @@ class MemoryPlan(Shown):
             raise ArgumentError(f"plan: row {number} does not exist: there are {len(rows)}", remedy=remedy)
         return rows[number]
 
-    def _edited(self, kept: set[int], dropped: set[int]) -> MemoryPlan:
+    def _edited(self, stored: set[int], recomputed: set[int]) -> MemoryPlan:
         before = self._schedule
         schedule = replace(
             before,
-            kept=tuple(sorted({*before.kept} - dropped | kept)),
-            dropped=tuple(sorted({*before.dropped} - kept | dropped)),
+            to_store=tuple(sorted({*before.to_store} - recomputed | stored)),
+            to_recompute=tuple(sorted({*before.to_recompute} - stored | recomputed)),
         )
         return replace(self, recomputation=replace(self.recomputation, schedule=schedule))
 

@@ -43,18 +43,18 @@ _LinkedVars: TypeAlias = "tuple[Var, _LinkedVars] | None"
 class SegmentSchedule:
     """The choice of the segments that are stored and of those that are computed again.
 
-    turn:       the equations before the turn.
-    cuts:       the borders of the segments, as numbers of equations.
-    recomputed: the first so many segments are computed again. The values of the others are stored.
-    levels:     the borders of nested groups of the segments that are computed again, as numbers of segments, the
-                outermost groups first. The values between the outermost groups are stored; those between the groups in
-                a group are returned by the block that runs first in it.
-    forward:    equations before the turn that run together, from one of these numbers to the next.
-    split:      each block has at most one kernel after the turn. Before the first of an interval, a block without
-                equations of the interval computes the values that the segment starts from, so what leads to them is
-                not in memory beside what the interval computes.
-    kept:       values from before the turn, by their numbers, that are stored in any case.
-    dropped:    those that are computed again in any case.
+    turn:         the equations before the turn.
+    cuts:         the borders of the segments, as numbers of equations.
+    recomputed:   the first so many segments are computed again. The values of the others are stored.
+    levels:       the borders of nested groups of the segments that are computed again, as numbers of segments, the
+                  outermost groups first. The values between the outermost groups are stored; those between the groups
+                  in a group are returned by the block that runs first in it.
+    forward:      equations before the turn that run together, from one of these numbers to the next.
+    split:        each block has at most one kernel after the turn. Before the first of an interval, a block without
+                  equations of the interval computes the values that the segment starts from, so what leads to them is
+                  not in memory beside what the interval computes.
+    to_store:     values from before the turn, by their numbers, that the user stores in any case.
+    to_recompute: those that the user computes again in any case.
     """
 
     turn: int
@@ -63,8 +63,8 @@ class SegmentSchedule:
     levels: tuple[tuple[int, ...], ...]
     forward: tuple[int, ...]
     split: bool = False
-    kept: tuple[int, ...] = ()
-    dropped: tuple[int, ...] = ()
+    to_store: tuple[int, ...] = ()
+    to_recompute: tuple[int, ...] = ()
 
     def saves(self) -> _Saves:
         """Return where values between segments are saved.
@@ -242,14 +242,14 @@ class _Rematerialization:
             small ones                                  they take little memory
             residuals that are not read in order        the interval of their segment would begin too early
             those between the outermost groups          the schedule says so
-            those in `kept`, and none in `dropped`      the user says so
+            those in `to_store`, and none in `to_recompute`      the user says so
         """
         schedule, eqn_number = self.schedule, self.halves.eqn_number
         stored: set[Atom] = {v for v, k in eqn_number.items() if k >= self.cuts[schedule.recomputed]}
         stored.update(self.fixed, small, [v for v in self.halves.residuals if v not in in_order])
         stored.update(*[self.between[s] for s in stored_between])
-        stored.update([v for v in self.crossing if v.index in schedule.kept])
-        return stored.difference([v for v in self.crossing if v.index in schedule.dropped])
+        stored.update([v for v in self.crossing if v.index in schedule.to_store])
+        return stored.difference([v for v in self.crossing if v.index in schedule.to_recompute])
 
     def _starts(self, in_order: set[Var]) -> list[int]:
         """Return where the interval of each segment starts, in equations after the turn: where the first of its

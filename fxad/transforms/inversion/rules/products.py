@@ -61,9 +61,9 @@ class Product:
 
 def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
     """Return the matrix product, or the reason why the equation is not one."""
-    (left, right), n_batch = args, len(prim.lhs_batch)
-    sides = (left, prim.lhs_contract, prim.lhs_batch), (right, prim.rhs_contract, prim.rhs_batch)
-    (a, contract, batch), (x, x_contract, x_batch) = sides if isinstance(right, Hole) else sides[::-1]
+    (lhs, rhs), n_batch = args, len(prim.lhs_batch)
+    sides = (lhs, prim.lhs_contract, prim.lhs_batch), (rhs, prim.rhs_contract, prim.rhs_batch)
+    (a, contract, batch), (x, x_contract, x_batch) = sides if isinstance(rhs, Hole) else sides[::-1]
     if isinstance(a, Hole):
         return "both operands are unknown"
     if prim.preferred not in (None, a.aval.dtype):
@@ -74,7 +74,7 @@ def _as_matrix_product(prim: DotGeneral, args: Args, y: Aval) -> Product | str:
         return "the matrix is not square"
     if batch != tuple(range(n_batch)):
         return "the matrix does not have its batch axes in front"
-    row_axis = n_batch if a is left else y.ndim - 1
+    row_axis = n_batch if a is lhs else y.ndim - 1
     order = (*x_batch, *x_contract, *free_axes(x.aval.ndim, x_batch, x_contract))
     return Product(a, contract[0] < rows[0], row_axis, n_batch, order)
 

@@ -102,8 +102,10 @@ class SumDecisions:
         """`weights`: values that become operands, after the others; None: the program returns a predicate."""
         self.returns_values = weights is not None
         n = len(jaxpr.ins)
-        new = [Var(~(n + k), a.aval) for k, a in enumerate(weights or ())]  # operand j of a program is the variable ~j
-        self.jaxpr = Jaxpr((*jaxpr.ins, *new), jaxpr.eqns, jaxpr.outs, jaxpr.name) if new else jaxpr
+        weight_ins = [
+            Var(~(n + k), a.aval) for k, a in enumerate(weights or ())
+        ]  # operand j of a program is the variable ~j
+        self.jaxpr = Jaxpr((*jaxpr.ins, *weight_ins), jaxpr.eqns, jaxpr.outs, jaxpr.name) if weight_ins else jaxpr
         self.forms: tuple[Form, ...] = ()  # of the results
         self.defs = producing_eqns(jaxpr.eqns)
         self.eqn_number = producers(jaxpr.eqns)  # of the equation that computes a value

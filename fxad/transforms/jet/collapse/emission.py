@@ -53,9 +53,9 @@ class Emission:
             elif v is not None and v in decisions.early_axis:
                 axis = decisions.early_axis[v]
                 assert isinstance(eqn.prim, ReduceSum)
-                rest = after_removal(eqn.prim.axes, axis)
+                other_axes = after_removal(eqn.prim.axes, axis)
                 total = self._sum_of(eqn.ins[0], SumOverAxis(axis))
-                self.env[v] = b.one(ReduceSum(rest), total) if rest else total
+                self.env[v] = b.one(ReduceSum(other_axes), total) if other_axes else total
             elif v is None or v in decisions.demanded or eqn.prim.effects:
                 self.env.update(zip(eqn.outs, b.copy(eqn, substitute(eqn.ins, self.env)), strict=True))
         return [self._in_form(a, form) for a, form in zip(decisions.jaxpr.outs, decisions.forms, strict=True)]

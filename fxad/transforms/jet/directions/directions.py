@@ -250,10 +250,10 @@ class _DirectionBuilder(SummandBuilder):
             # label k is index k of the direction, and label len(placement) + a is axis a of the value
             n = len(placement)
             labels = [*free, *[freed.get(a, n + a) for a in range(x.ndim) if a not in axes or a in freed]]
-            new = tuple([None if a is None or a in freed else left_axes.index(a) for a in placement])
-            order = [*free_indices(new), *[n + a for a in left_axes]]
+            out_placement = tuple([None if a is None or a in freed else left_axes.index(a) for a in placement])
+            order = [*free_indices(out_placement), *[n + a for a in left_axes]]
             term = self.transposed(self.b.one(ReduceSum(removed), array) if removed else array, labels, order)
-            summands[new] = self.sum(summands.get(new), term)
+            summands[out_placement] = self.sum(summands.get(out_placement), term)
         axis = x.axis - sum([a < x.axis for a in prim.axes])
         return Derivatives(axis, x.dims, tuple([x.shape[a] for a in left_axes]), summands)
 
@@ -317,14 +317,14 @@ class _DirectionBuilder(SummandBuilder):
         Example: x: f32[12, 12] has the directions at axis 0, of the dims (12,), and the placement (0,). Reshaped to
         f32[12, 4, 3], its directions have the dims (4, 3), and the placement is (0, 1).
         """
-        new = prim.shape
-        if not all([isinstance(n, int) for n in new]) or not x.summands:
+        out_shape = prim.shape
+        if not all([isinstance(n, int) for n in out_shape]) or not x.summands:
             return None
         before, n = prod(x.shape[: x.axis]), prod(x.dims)
-        axis = next((o for o, s in enumerate(new) if s == n and prod(new[:o]) == before), None)
+        axis = next((o for o, s in enumerate(out_shape) if s == n and prod(out_shape[:o]) == before), None)
         if axis is None:
             return None
-        shape = without(new, axis)
+        shape = without(out_shape, axis)
         groups = _groups(x.shape, shape)
         if groups is None or len(groups) == len(shape):
             return None
@@ -370,12 +370,12 @@ class _DirectionBuilder(SummandBuilder):
         summands: dict[Placement, Atom] = {}
         for placement, array in x.summands.items():
             row_index = placement.index(0)  # the index of the direction that is tied to the row
-            new = (*placement[:row_index], None, *placement[row_index + 1 :])
-            row, *others = [(LEFT, a) for a in range(x.ndim)]
-            names = [*[(DIRECTION, k) for k in free_indices(placement)], (DIRECTION, row_index), *others]
-            order = [*[(DIRECTION, k) for k in free_indices(new)], row, *others]
+            out_placement = (*placement[:row_index], None, *placement[row_index + 1 :])
+            row, *other_axes = [(LEFT, a) for a in range(x.ndim)]
+            names = [*[(DIRECTION, k) for k in free_indices(placement)], (DIRECTION, row_index), *other_axes]
+            order = [*[(DIRECTION, k) for k in free_indices(out_placement)], row, *other_axes]
             term = contraction(self, outer, (inverse, [row, (DIRECTION, row_index)]), (array, names), order)
-            summands[new] = self.sum(summands.get(new), term)
+            summands[out_placement] = self.sum(summands.get(out_placement), term)
         return replace(x, summands=summands)
 
 

@@ -224,16 +224,16 @@ def _einsums(
         names = _AxisNames(labels)
         for x_axis, y_axis in pairs:
             names.unite((LEFT, x_axis), (_RIGHT, y_axis))
-        of_x, of_y = _names_of_axes(names, zip(operand_labels, factors, (x_placement, y_placement), strict=True))
-        if len(set(of_x)) < len(of_x) or len(set(of_y)) < len(of_y):
+        x_names, y_names = _names_of_axes(names, zip(operand_labels, factors, (x_placement, y_placement), strict=True))
+        if len(set(x_names)) < len(x_names) or len(set(y_names)) < len(y_names):
             return None
         of_result = [names.of(label) for label in labels]
         indices = [names.of((DIRECTION, k)) for k in range(n_indices)]
         placement = tuple([of_result.index(name) if name in of_result else None for name in indices])
-        free = [indices[k] for k in free_indices(placement)]
-        order = list(dict.fromkeys([*free, *of_result]))
-        n_free = len(free)
-        term = contraction(arrays, prim, (x, of_x), (y, of_y), order)
+        free_names = [indices[k] for k in free_indices(placement)]
+        order = list(dict.fromkeys([*free_names, *of_result]))
+        n_free = len(free_names)
+        term = contraction(arrays, prim, (x, x_names), (y, y_names), order)
         term = _repeated(arrays, term, [*order[:n_free], *of_result])
         summands[placement] = arrays.sum(summands.get(placement), term)
     return summands

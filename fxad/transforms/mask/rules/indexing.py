@@ -60,8 +60,8 @@ def _from_front(ctx: MaskCtx, i: Atom, size: int) -> Atom:
             below = ctx.one(SUB, int_literal(-1), count)
             i = ctx.one(MAX, i, _number(ctx, below, i.aval))
         i = ctx.one(ConvertElementType(dtypes.int32), i)
-    back = ctx.one(ADD, i, _number(ctx, count, i.aval))
-    return ctx.one(SELECT_N, ctx.one(LT, i, Lit.of(0, i.aval)), i, back)
+    from_end = ctx.one(ADD, i, _number(ctx, count, i.aval))
+    return ctx.one(SELECT_N, ctx.one(LT, i, Lit.of(0, i.aval)), i, from_end)
 
 
 # ------------------------------------------------------------------------------------------------------------ windows

@@ -57,12 +57,12 @@ def _same_lanes(ctx: MaskCtx, prim: Contraction, args: Atoms, shape: Shape) -> t
     lhs, rhs = args
     finite: set[tuple[int, int]] = set()
     for k, (a, b) in enumerate(zip(prim.lhs_batch, prim.rhs_batch, strict=True)):
-        left, right = frozenset([(a, shape[k])]), frozenset([(b, shape[k])])
-        if ctx.facts(lhs).finite_along(left) and ctx.facts(rhs).finite_along(right):
+        lhs_lanes, rhs_lanes = frozenset([(a, shape[k])]), frozenset([(b, shape[k])])
+        if ctx.facts(lhs).finite_along(lhs_lanes) and ctx.facts(rhs).finite_along(rhs_lanes):
             finite.update([(k, shape[k])] if ctx.ragged((shape[k],)) else ())
         else:
-            lhs = ctx.filled_along(lhs, 0, left & ctx.pending(lhs))
-            rhs = ctx.filled_along(rhs, 0, right & ctx.pending(rhs))
+            lhs = ctx.filled_along(lhs, 0, lhs_lanes & ctx.pending(lhs))
+            rhs = ctx.filled_along(rhs, 0, rhs_lanes & ctx.pending(rhs))
     return lhs, rhs, frozenset(finite)
 
 
