@@ -46,9 +46,8 @@ main @jet_sin(%arg0: f32[], %arg1: f32[]) -> (f32[], f32[], f32[], f32[]) {
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, cast, final
 
 from fxad.core.dce import dce
@@ -157,7 +156,7 @@ class _SeriesBuilder(SeriesGraph):
             case SeriesRule.ROW | SeriesRule.TANGENT if self.composed and self._compositions.concern(prim, operands):
                 compute = self._compositions.compute(prim, operands[0], source)
             case SeriesRule.ROW:
-                compute = self._by_row(partial(ROWS[type(prim)].series, self, prim), operands)
+                compute = self._by_row(prim, operands)
             case SeriesRule.AFFINE:
                 compute = self._by_coefficient(prim, operands, varies)
             case SeriesRule.PRODUCT:
@@ -244,13 +243,17 @@ class _SeriesBuilder(SeriesGraph):
 
         return compute
 
-    def _by_row(self, series: Callable[..., Atom | None], operands: SeriesAtoms) -> Compute:
+    def _by_row(self, prim: Primitive, operands: SeriesAtoms) -> Compute:
+        """The recurrence of a row: a coefficient from those of the operands, and from those before it."""
+        series = ROWS[type(prim)].series
         getters = [lambda k, a=a: self.coefficient(a, k) if k else self.at_zero(a) for a in operands]
         coefficients: list[Atom | None] = []
 
         def compute(_: SeriesNode, k: int) -> OneOrder:
+            if not coefficients:
+                coefficients.extend(self.emit(prim, *[self.at_zero(a) for a in operands]))
             while len(coefficients) <= k:
-                coefficients.append(series(len(coefficients), getters, coefficients))
+                coefficients.append(series(self, len(coefficients), getters, coefficients))
             return (coefficients[k],)
 
         return compute

@@ -53,10 +53,10 @@ class Emitter(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class SeriesRow:
-    """`series(emitter, k, operands, lower)` is coefficient k of the result; `lower` are the coefficients before it.
+    """`series(emitter, k, operands, lower)` is coefficient k > 0 of the result; `lower` are the coefficients before it.
     `applies` says for which equations with which varying operands the row is, `least` from which order on it pays."""
 
-    series: Callable[[Emitter, Primitive, int, Sequence[CoefficientOf], Sequence[Atom | None]], Atom | None]
+    series: Callable[[Emitter, int, Sequence[CoefficientOf], Sequence[Atom | None]], Atom | None]
     applies: Callable[[Primitive, Sequence[Aval], Flags], bool]
     least: int = 1
 
@@ -89,52 +89,35 @@ def _squared(e: Emitter, values: Sequence[Atom | None], k: int, start: int = 0) 
     return _sum(e, [None if half is None else e.scaled(half, 2), middle])
 
 
-def _quotient(
-    e: Emitter, _: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
-) -> Atom | None:
+def _quotient(e: Emitter, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]) -> Atom | None:
     x, y = operands
-    first = _present(y(0))
+    divisor = _present(y(0))
     numerator = _difference(e, x(k), _sum(e, [_product(e, y(j), lower[k - j]) for j in range(1, k + 1)]))
-    return None if numerator is None else e.emit(DIV, numerator, first)[0]
+    return None if numerator is None else e.emit(DIV, numerator, divisor)[0]
 
 
-def _square(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], _: Sequence[Atom | None]
-) -> Atom | None:
+def _square(e: Emitter, k: int, operands: Sequence[CoefficientOf], _: Sequence[Atom | None]) -> Atom | None:
     (x,) = operands
-    first = _present(x(0))
-    return _squared(e, [x(j) for j in range(k + 1)], k) if k else e.emit(prim, first)[0]
+    return _squared(e, [x(j) for j in range(k + 1)], k)
 
 
-def _root(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
-) -> Atom | None:
+def _root(e: Emitter, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]) -> Atom | None:
     (x,) = operands
-    first = _present(x(0))
-    if k == 0:
-        return e.emit(prim, first)[0]
     numerator = _difference(e, x(k), _squared(e, lower, k, 1))
     return None if numerator is None else e.emit(DIV, numerator, e.scaled(_present(lower[0]), 2))[0]
 
 
-def _tanh(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
-) -> Atom | None:
+def _tanh(e: Emitter, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]) -> Atom | None:
     (x,) = operands
-    first = _present(x(0))
-    return _sigmoid(e, k, x, e.emit(SECH2, first)[0], lower) if k else e.emit(prim, first)[0]
+    return _sigmoid(e, k, x, e.emit(SECH2, _present(x(0)))[0], lower)
 
 
-def _logistic(
-    e: Emitter, prim: Primitive, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]
-) -> Atom | None:
+def _logistic(e: Emitter, k: int, operands: Sequence[CoefficientOf], lower: Sequence[Atom | None]) -> Atom | None:
     (x,) = operands
-    first = _present(x(0))
-    if k == 0:
-        return e.emit(prim, first)[0]
-    (half,) = e.emit(MUL, first, literal_like(0.5, first))
+    x_0 = _present(x(0))
+    (half,) = e.emit(MUL, x_0, literal_like(0.5, x_0))
     slope, centre = [
-        e.emit(MUL, e.emit(of, half)[0], literal_like(factor, first))[0] for of, factor in ((SECH2, 0.25), (TANH, 0.5))
+        e.emit(MUL, e.emit(of, half)[0], literal_like(factor, x_0))[0] for of, factor in ((SECH2, 0.25), (TANH, 0.5))
     ]
     return _sigmoid(e, k, x, slope, [centre, *lower[1:]])
 
