@@ -112,12 +112,12 @@ from .api.rewrite import (
 )
 from .api.shard_map import shard_map as shard_map
 from .api.soft_pmap import soft_pmap as soft_pmap
-from .api.sparse import (
-    Sparse as Sparse,
+from .api.sparse.derivatives import (
     sparse_hessian as sparse_hessian,
     sparse_jacobian as sparse_jacobian,
-    sparsity as sparsity,
 )
+from .api.sparse.matrix import Sparse as Sparse
+from .api.sparse.sparsity import sparsity as sparsity
 from .api.staging import (
     checkpoint as checkpoint,
     closure_convert as closure_convert,

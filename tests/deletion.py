@@ -95,7 +95,7 @@ PLUG_INS: Final[Mapping[str, PlugIn]] = MappingProxyType(
                 ("fxad/testing/precision_laws.py",),
                 ("tests/precision",),
             ),
-            PlugIn("sparse", ("fxad/api/sparse.py",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
+            PlugIn("sparse", ("fxad/api/sparse",), ("fxad/testing/sparse_laws.py",), ("tests/sparse",)),
             PlugIn("record", ("fxad/diagnosis/bisect", "fxad/replay.py"), tests=("tests/record",), parent="diagnosis"),
             PlugIn("reduce", (), ("fxad/testing/reduced_*.py",), ("tests/reduce",), parent="diagnosis"),
             PlugIn("explain", ("fxad/explain.py",), (), ("tests/explain",), "diagnosis"),

@@ -82,7 +82,7 @@ TREE_MODULES = (
 # messages of protobuf and JSON have no types
 MESSAGES = ("fxad/diagnosis/explain/hlo.py", "fxad/diagnosis/explain/profiles.py")
 ANY_MODULES = (
-    *JAXLIB_MODULES, *TREE_MODULES, *MESSAGES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse.py",
+    *JAXLIB_MODULES, *TREE_MODULES, *MESSAGES, "fxad/optim/", "fxad/transforms/sparse/", "fxad/api/sparse/",
     "fxad/transforms/precision/shadow.py",
 )  # fmt: skip
 

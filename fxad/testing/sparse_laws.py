@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
-from fxad.api.sparse import program_and_point, sparsity, values_at
+from fxad.api.sparse.sparsity import program_and_point, sparsity, values_at
 from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.errors import ArgumentError, NotDifferentiableError

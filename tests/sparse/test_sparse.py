@@ -14,7 +14,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.api import sparse as sparse_module
+from fxad.api.sparse import sparsity as sparsity_module
 from fxad.errors import ArgumentError, FileFormatError, NotDifferentiableError, ShapeError
 from fxad.testing import check_sparsity
 from fxad.testing.sparse_laws import as_mask, check_covers
@@ -220,7 +220,7 @@ def test_a_function_that_is_called_again_has_its_pattern(
     for name in ("pattern_with_values", "color", "decompression"):
         was = getattr(pattern_module, name)
         monkeypatch.setattr(pattern_module, name, counted(name, was))
-    monkeypatch.setattr(sparse_module, "pattern_with_values", pattern_module.pattern_with_values)
+    monkeypatch.setattr(sparsity_module, "pattern_with_values", pattern_module.pattern_with_values)
     call(x)
     assert not made
 
