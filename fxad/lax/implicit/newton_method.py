@@ -18,7 +18,8 @@ from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
 from fxad.lax.implicit.roots import custom_minimize, custom_root
-from fxad.lax.implicit.sparse import Ints, SparseLike, pattern_of, solve_csr
+from fxad.lax.implicit.sparse import SparseLike, pattern_of, solve_csr
+from fxad.lax.implicit.sparse_structure import Ints
 from fxad.lax.implicit.vectors import epsilon, norm, select_value
 from fxad.operations import linear_systems
 from fxad.operations.arguments import function, number, to_int
