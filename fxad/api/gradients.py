@@ -1,4 +1,9 @@
-"""`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian`: derivatives with respect to chosen arguments."""
+"""`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian`: derivatives with respect to chosen arguments.
+
+What they compute is in `gradient_programs`; this file has their signatures. A derivative has the type of the argument, which
+only overloads can say. For each function they are, in order: programs, functions, calls with options that no other
+overload has, and decorators (`@grad(argnums=1)`).
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from fxad import transforms
-from fxad.api.chosen_arguments import (
-    ChosenArguments,
-    DifferentiatedArguments,
-    check_complex,
-    check_complex_result,
-    check_results,
-)
 from fxad.api.decorator_form import NoFunction, decorator_form
-from fxad.api.directional import result_and_aux, vjp
-from fxad.api.lift import check_no_reduce_axes, lift, select_outs
-from fxad.core import tree, tree_parts
-from fxad.dtypes import COMPLEX, FLOATING
-from fxad.errors import NotDifferentiableError
+from fxad.api.gradient_programs import (
+    gradient_program,
+    holomorphic_gradient_program,
+    jacobian_program,
+    value_and_gradient_program,
+)
+from fxad.api.lift import check_no_reduce_axes, lift
 from fxad.operations.arguments import flag
-from fxad.tracing.array import Array, asarray
+from fxad.tracing.array import Array
 from fxad.tracing.program import Program, ProgramProtocol
 from fxad.tracing.static_args import Argnames, Argnums
-from fxad.tracing.trace import trace_for_call
 
 if TYPE_CHECKING:
     from fxad.api.gradient_decorators import (
@@ -54,53 +52,6 @@ B = TypeVar("B", bound=Any)
 C = TypeVar("C", bound=Any)
 R = TypeVar("R")
 X = TypeVar("X")
-
-
-def _value_and_grad(
-    program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool = False
-) -> Program[..., object]:
-    wrt = DifferentiatedArguments("value_and_grad", program, argnums, allow_int)
-    check_results("value_and_grad", program, has_aux)
-    jaxpr = transforms.value_and_grad(program.jaxpr, wrt.mask)
-    n = len(program.out_avals)
-    jaxpr = select_outs(jaxpr, [*range(n), *[n + k for k in wrt.order]])
-    return program.replace(
-        jaxpr, out_tree=tree.tuple_structure(program.out_tree, wrt.tree), name=f"value_and_grad_{program.name}"
-    )
-
-
-def _grad(
-    program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool = False
-) -> Program[..., object]:
-    wrt = DifferentiatedArguments("grad", program, argnums, allow_int)
-    aux = check_results("grad", program, has_aux)
-    jaxpr = transforms.grad(program.jaxpr, wrt.mask)
-    n = len(program.out_avals) - 1
-    jaxpr = select_outs(jaxpr, [*[n + k for k in wrt.order], *range(n)])
-    return program.replace(
-        jaxpr, out_tree=wrt.tree if aux is None else tree.tuple_structure(wrt.tree, aux), name=f"grad_{program.name}"
-    )
-
-
-def _holomorphic(
-    what: str, with_value: bool, program: Program[..., object], argnums: Argnums, has_aux: bool, allow_int: bool
-) -> Program[..., object]:
-    """Return the derivative of a holomorphic function: its vjp, applied to 1. Raises: as `grad`."""
-    chosen = ChosenArguments.by_number(what, program, argnums)
-    check_complex(what, program, chosen.inexact_leaves if allow_int else chosen.leaves)
-    check_results(what, program, has_aux, holomorphic=True)
-
-    def derivative(*args: object, **kwargs: object) -> object:
-        results = vjp(chosen.function(args, kwargs), *chosen.of_call(args, kwargs), has_aux=has_aux)
-        out, pullback, *aux = results
-        grads = pullback(asarray(1, out.dtype))
-        gradient = grads[0] if chosen.alone else grads
-        if with_value:
-            return ((out, aux[0]) if has_aux else out), gradient
-        return (gradient, aux[0]) if has_aux else gradient
-
-    args, kwargs = program.args_info
-    return trace_for_call(derivative, args, kwargs)
 
 
 # `argnums` of a literal int, or a pair of them, is resolved by overloads; anything else gives Any. The overload of
@@ -192,7 +143,11 @@ def grad(
             exist, or are static.
     """
     check_no_reduce_axes("grad", reduce_axes)
-    transform = partial(_holomorphic, "grad", False) if flag("grad", "holomorphic", holomorphic) else _grad
+    transform = (
+        partial(holomorphic_gradient_program, "grad", False)
+        if flag("grad", "holomorphic", holomorphic)
+        else gradient_program
+    )
     ints, has_aux = flag("grad", "allow_int", allow_int), flag("grad", "has_aux", has_aux)
     return lift("grad", f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
 
@@ -264,45 +219,13 @@ def value_and_grad(
     """Return (value, gradient) of a scalar function; with `has_aux`, ((value, auxiliary), gradient). See `grad`."""
     what = "value_and_grad"
     check_no_reduce_axes(what, reduce_axes)
-    transform = partial(_holomorphic, what, True) if flag(what, "holomorphic", holomorphic) else _value_and_grad
+    transform = (
+        partial(holomorphic_gradient_program, what, True)
+        if flag(what, "holomorphic", holomorphic)
+        else value_and_gradient_program
+    )
     ints, has_aux = flag(what, "allow_int", allow_int), flag(what, "has_aux", has_aux)
     return lift(what, f, lambda p: transform(p, argnums, has_aux, ints), 1, argnums, static_argnums, static_argnames)
-
-
-def _jacobian(
-    what: str,
-    mode: Literal["jacfwd", "jacrev"],
-    program: Program[..., object],
-    argnums: Argnums,
-    has_aux: bool,
-    holomorphic: bool,
-    allow_int: bool = False,
-    real_arguments: bool = False,
-) -> Program[..., object]:
-    wrt = DifferentiatedArguments(what, program, argnums, allow_int, holomorphic, real_arguments)
-    out, aux = result_and_aux(what, program) if has_aux else (program.out_tree, None)
-    for aval, path in zip(program.out_avals, tree.paths(out, "result"), strict=False):
-        if holomorphic:
-            check_complex_result(what, program, aval, path)
-        # forward mode takes real arguments: a tangent of a complex result is its derivative
-        if not holomorphic and aval.dtype not in FLOATING and not (mode == "jacfwd" and aval.dtype in COMPLEX):
-            raise NotDifferentiableError(
-                f"{what}: {path} of {program.name} has type {aval}, not real floating",
-                remedy="give holomorphic=True for a holomorphic function, or use jacfwd, jvp or vjp"
-                if aval.inexact
-                else "return it as auxiliary: has_aux=True",
-            )
-    n_all, n_out, n_wrt = len(program.out_avals), out.num_leaves, len(wrt.leaves)
-    make = transforms.jacfwd if mode == "jacfwd" else transforms.jacrev
-    jaxpr = make(program.jaxpr, wrt.mask, n_out, holomorphic)
-    order = [n_all + i * n_wrt + k for i in range(n_out) for k in wrt.order]
-    jacobian_tree = tree_parts.with_subtrees(out, [wrt.tree] * n_out)
-    jaxpr = select_outs(jaxpr, [*order, *range(n_out, n_all)])
-    return program.replace(
-        transforms.dce(jaxpr),
-        out_tree=jacobian_tree if aux is None else tree.tuple_structure(jacobian_tree, aux),
-        name=f"{mode}_{program.name}",
-    )
 
 
 # fmt: off
@@ -372,7 +295,13 @@ def jacfwd(
     """
     holomorphic, has_aux = flag("jacfwd", "holomorphic", holomorphic), flag("jacfwd", "has_aux", has_aux)
     transform = partial(
-        _jacobian, "jacfwd", "jacfwd", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, real_arguments=True
+        jacobian_program,
+        "jacfwd",
+        "jacfwd",
+        argnums=argnums,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+        real_arguments=True,
     )
     return lift("jacfwd", f, transform, 1, argnums, static_argnums, static_argnames)
 
@@ -440,7 +369,13 @@ def jacrev(
     holomorphic, allow_int = flag("jacrev", "holomorphic", holomorphic), flag("jacrev", "allow_int", allow_int)
     has_aux = flag("jacrev", "has_aux", has_aux)
     transform = partial(
-        _jacobian, "jacrev", "jacrev", argnums=argnums, has_aux=has_aux, holomorphic=holomorphic, allow_int=allow_int
+        jacobian_program,
+        "jacrev",
+        "jacrev",
+        argnums=argnums,
+        has_aux=has_aux,
+        holomorphic=holomorphic,
+        allow_int=allow_int,
     )
     return lift("jacrev", f, transform, 1, argnums, static_argnums, static_argnames)
 
@@ -486,7 +421,7 @@ def hessian(
     holomorphic, has_aux = flag("hessian", "holomorphic", holomorphic), flag("hessian", "has_aux", has_aux)
 
     def transform(p: Program[..., object]) -> Program[..., object]:
-        gradient = _jacobian("hessian", "jacrev", p, argnums, has_aux, holomorphic, real_arguments=True)
-        return _jacobian("hessian", "jacfwd", gradient, argnums, has_aux, holomorphic, real_arguments=True)
+        gradient = jacobian_program("hessian", "jacrev", p, argnums, has_aux, holomorphic, real_arguments=True)
+        return jacobian_program("hessian", "jacfwd", gradient, argnums, has_aux, holomorphic, real_arguments=True)
 
     return lift("hessian", f, transform, 2, argnums, static_argnums, static_argnames)

@@ -7,8 +7,8 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, overload
 
 from fxad import numpy as fnp
-from fxad.api.chosen_arguments import check_types_for_forward_mode
 from fxad.api.decorator_form import check_options
+from fxad.api.differentiated_arguments import check_types_for_forward_mode
 from fxad.api.gradients import grad
 from fxad.api.lift import before_differentiation, bind_static_arguments, check_function, lift, trace_for_transform
 from fxad.api.sparse.matrix import Sparse
