@@ -343,7 +343,7 @@ INTERFACES = ("primitives", "operations", "lax", "numpy", "scipy", "nn", "random
 # What a primitive computes in another arithmetic: a finite field, pairs of floats. A member without a row is a function
 # of its operands there, of which nothing else is known.
 ARITHMETICS = (
-    *[f"diagnosis/equality/{name}.py" for name in ("rules", "bits", "extrema")],
+    *[f"diagnosis/equality/{name}.py" for name in ("rules", "linear", "unknown", "bits", "extrema")],
     *("transforms/precision/double_double.py", "transforms/precision/local_errors.py"),
 )
 

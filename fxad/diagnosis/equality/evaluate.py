@@ -9,9 +9,10 @@ import numpy as np
 
 from fxad.core.interpreter import array_of, run_with, steps
 from fxad.core.layout import BranchIndex, Count, Layout, OneOf, Sliced, UpTo
+from fxad.diagnosis.equality.assumptions import READS_BITS
 from fxad.diagnosis.equality.bits import case_of, less
 from fxad.diagnosis.equality.domain import ExactValue, ProofDomain, Symbolic, kind_of
-from fxad.diagnosis.equality.rules import READS_BITS, HasDefinition, apply
+from fxad.diagnosis.equality.rules import HasDefinition, apply
 from fxad.dtypes import DType
 from fxad.errors import FxadError, first_line
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location

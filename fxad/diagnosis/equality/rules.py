@@ -1,10 +1,7 @@
 """The meaning of primitives on symbolic values.
 
-Most come from what a primitive states already:
-
-- Data movement: `impl` runs on opaque elements, which have no arithmetic.
-- Linear and bilinear primitives (`Linear.linear_in`): `impl` runs on float64 arrays that hold small digits of residues.
-- Other elementwise primitives, and operations on rows or matrices: random functions of their operands.
+Most come from what a primitive states already: data movement and linear primitives run by `impl` (`linear`), others are
+random functions of their operands (`unknown`).
 
 `RULES` has those that are more than that: arithmetic, extrema, comparisons, and functions that are defined by others. A
 primitive from outside is a `HasDefinition` if it is a program of other primitives.
@@ -13,28 +10,27 @@ primitive from outside is a `HasDefinition` if it is a program of other primitiv
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import ml_dtypes
 import numpy as np
 
 from fxad import dtypes
-from fxad.diagnosis.equality.bits import both, compare, either, equal, less, of_bit, of_bits, reduce_bits, select, xor
-from fxad.diagnosis.equality.domain import EvaluationRule, ExactValue, ProofDomain, Symbolic, kind_of
+from fxad.diagnosis.equality.assumptions import FINITE, NO_WRAP, assume_finite, assume_widths
+from fxad.diagnosis.equality.bits import both, compare, either, equal, less, of_bits, reduce_bits, select, xor
+from fxad.diagnosis.equality.domain import EvaluationRule, ExactValue, ProofDomain, Symbolic
 from fxad.diagnosis.equality.extrema import clamp, cumulative_extremum, extremum, reduce_extremum, running
-from fxad.diagnosis.equality.field import Residues
-from fxad.diagnosis.in_dtype import OF_DTYPES, prim_in
+from fxad.diagnosis.equality.linear import bilinear_rule, dot_rule, linear_candidates, linear_results
+from fxad.diagnosis.equality.unknown import function_with_value_at_zero, unknown_results
 from fxad.dtypes import DType
-from fxad.ir import Aval, Avals, HigherOrder, Jaxpr, Linear, NDArray, Primitive
-from fxad.primitives.argmax import ArgMax, ArgMin
+from fxad.ir import Aval, Avals, Jaxpr, Primitive
 from fxad.primitives.barrier import OptimizationBarrier
-from fxad.primitives.cumulative import CumMax, CumMin, CumProd, Cumulative
-from fxad.primitives.dot import DotGeneral, free_axes
+from fxad.primitives.cumulative import CumMax, CumMin, CumProd
+from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise import (
-    ELEMENTWISE,
     Abs,
     Add,
     And,
@@ -87,21 +83,12 @@ from fxad.primitives.elementwise import (
     Tanh,
     Xor,
 )
-from fxad.primitives.elementwise.bessel import BESSEL
-from fxad.primitives.elementwise.beta import BETA
-from fxad.primitives.elementwise.family import Binary, Compare, Unary
-from fxad.primitives.elementwise.gamma import GAMMA
 from fxad.primitives.families import Bilinear, of_family
-from fxad.primitives.fft import Fft
-from fxad.primitives.linalg.family import LinearSystem, Matrixwise
 from fxad.primitives.marks import Mark
-from fxad.primitives.random import Threefry2x32
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, Reduction
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum
 from fxad.primitives.softmax import LogSoftmax, Softmax
-from fxad.primitives.sort import Sort
-from fxad.primitives.top_k import TopK
 
 
 class HasDefinition(Primitive):
@@ -130,291 +117,22 @@ def apply(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Ava
         made = None if rule is None else rule(domain, prim, args, ins, outs)
         if made is not None:
             if type(prim) not in _EXACT_FOR_FLOATS:
-                _assume_finite(domain, ins, outs)
+                assume_finite(domain, ins, outs)
             return made
     elif isinstance(prim, OptimizationBarrier | Mark | StopGradient):
         return args
-    for marks in _linear_in(prim, args, ins):
-        linear = _linear(domain, prim, args, marks, ins, outs)
+    for marks in linear_candidates(prim, args, ins):
+        linear = linear_results(domain, prim, args, marks, ins, outs)
         if linear is not None:
-            _assume_widths(domain, tuple([a for a, m in zip(ins, marks, strict=True) if m]), outs)
+            assume_widths(domain, tuple([a for a, m in zip(ins, marks, strict=True) if m]), outs)
             return linear
-    return _unknown(domain, prim, args, ins, outs)
-
-
-def _assume_finite(domain: ProofDomain, ins: Avals, outs: Avals) -> None:
-    """Note that a law of real numbers was used, which floats have if they are finite, and zero has no sign."""
-    if any([a.inexact for a in (*ins, *outs)]):
-        domain.assumptions.add(_FINITE)
-
-
-def _assume_widths(domain: ProofDomain, ins: Avals, outs: Avals) -> None:
-    """Note that a primitive whose results are wider than its operands reads integers, as a conversion does."""
-    if any([a.dtype in dtypes.INTEGER and a.dtype != b.dtype for a in ins for b in outs]):
-        domain.assumptions.add(_NO_WRAP)
-
-
-_FINITE: Final = "no operand or computed value is nan or infinite, and -0 is 0"
+    return unknown_results(domain, prim, args, ins, outs)
 
 
 def _keeps_exact(domain: ProofDomain, prim: Primitive, outs: Avals) -> bool:
     """Return True if a primitive of constants is evaluated as a rational number, and not rounded as floats are."""
     return domain.exact_constants and type(prim) in _ROUNDING and outs[0].inexact
 
-
-# ---------------------------------------------------------------------------------------------------- linear primitives
-
-
-def _linear_in(prim: Primitive, args: Sequence[ExactValue], ins: Avals) -> list[tuple[bool, ...]]:
-    """Return the sets of operands that a primitive may be linear in, which have all symbolic ones."""
-    if not isinstance(prim, Linear) or (isinstance(prim, Div) and not ins[0].inexact):  # a quotient of integers rounds
-        return []
-    symbolic = tuple([isinstance(x, Symbolic) for x in args])
-    kinds = {a.dtype for a, s in zip(ins, symbolic, strict=True) if s}
-    # A constant may be one of the linear operands. The first set that works gives the result:
-    #   symbolic and floating        dynamic_update_slice(x, 1.5, i): x and 1.5, but not the index
-    #   of the dtypes of symbolic    concatenate(n, 2) of integers: n and 2
-    #   symbolic alone               x / 2.0: it is linear in x, not in both
-    #   all                          a primitive of a user may return operands of any dtypes, as a barrier (above) does
-    candidates = [
-        tuple([s or a.inexact for s, a in zip(symbolic, ins, strict=True)]),
-        tuple([s or a.dtype in kinds for s, a in zip(symbolic, ins, strict=True)]),
-        symbolic,
-        (True,) * len(ins),
-    ]
-    return [marks for marks in dict.fromkeys(candidates) if prim.linear_in(marks)]
-
-
-def _linear(
-    domain: ProofDomain, prim: Primitive, args: list[ExactValue], marks: tuple[bool, ...], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    """Return the results of a linear primitive, by `impl`. If it does arithmetic, it may have no floats as
-    coefficients, in an operand or a body: float64 drops 1e-20 y from x + 1e-20 y, and an integer remains."""
-    lifted = [domain.lift(x) if m else x for x, m in zip(args, marks, strict=True)]
-    vectors = [x for x in lifted if isinstance(x, Symbolic)]
-    is_complex = any([x.is_complex for x in vectors])
-    if is_complex and not all([a.dtype in dtypes.COMPLEX for a in outs]):
-        return None  # it is linear over the real numbers only
-    if is_complex:
-        lifted = [domain.complex(*domain.parts(x)) if isinstance(x, Symbolic) else x for x in lifted]
-        vectors = [x for x in lifted if isinstance(x, Symbolic)]
-    degree, level = max([x.degree for x in vectors]), max([x.level for x in vectors])
-    width = vectors[0].residues.shape[-1]
-
-    def run(values: Sequence[NDArray], with_prim: Primitive) -> tuple[NDArray, ...]:
-        remaining = iter(values)
-        with np.errstate(all="ignore"):
-            return with_prim.impl(*[next(remaining) if isinstance(x, Symbolic) else x for x in lifted])
-
-    def made(residues: Sequence[Residues], bit: bool) -> list[ExactValue]:
-        return [Symbolic(r, is_complex, degree, level, bit) for r in residues]
-
-    opaque = np.dtype((np.void, 8 * width))
-    cells = [np.ascontiguousarray(x.residues).view(opaque).reshape(x.shape) for x in vectors]
-    try:
-        moved = run(cells, prim)
-    except Exception:  # noqa: BLE001  # it does arithmetic, which opaque elements have not
-        moved = ()
-    if moved and all([np.asarray(y).dtype == opaque for y in moved]):
-        bit = all([x.bit for x in vectors])
-        return made([np.ascontiguousarray(y).view(np.int64).reshape(*np.shape(y), width) for y in moved], bit)
-    coefficients = any([a.inexact and not m for a, m in zip(ins, marks, strict=True)])
-    if not domain.interpreted or coefficients or isinstance(prim, HigherOrder):
-        return None
-    wide = prim_in(dtypes.float64, prim)
-    parts = [domain.parts(x) if is_complex else (x,) for x in vectors]
-    done = []
-    for k in range(1 + is_complex):
-        try:
-            one = domain.field.linear(lambda xs: list(map(np.asarray, run(xs, wide))), [p[k].residues for p in parts])
-        except Exception:  # noqa: BLE001  # `impl` takes no float64: nothing is known of the primitive
-            return None
-        if one is None:
-            return None
-        done.append(one)
-    _assume_finite(domain, (), outs)
-    return made([np.concatenate(rows, -1) for rows in zip(*done, strict=True)], False)
-
-
-def _bilinear(
-    domain: ProofDomain, prim: Bilinear, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    _assume_widths(domain, ins, outs)
-    x, y = map(domain.lift, args)
-    wide = prim_in(dtypes.float64, prim)
-
-    def one(a: Symbolic, b: Symbolic) -> Symbolic | None:
-        made = domain.field.bilinear(lambda u, v: np.asarray(wide.impl(u, v)[0]), a.residues, b.residues)
-        return None if made is None else domain.made(made, False, a.degree + b.degree, max(a.level, b.level))
-
-    return _of_parts(domain, one, x, y)
-
-
-def _of_parts(
-    domain: ProofDomain, one: Callable[[Symbolic, Symbolic], Symbolic | None], x: Symbolic, y: Symbolic
-) -> list[ExactValue] | None:
-    """Return a bilinear function of arrays that may be complex, from that of real ones."""
-    if not (x.is_complex or y.is_complex):
-        made = one(x, y)
-        return None if made is None else [made]
-    products = [one(a, b) for a in domain.parts(x) for b in domain.parts(y)]
-    if any([p is None for p in products]):
-        return None
-    ac, ad, bc, bd = [p for p in products if p is not None]
-    return [domain.complex(domain.sub(ac, bd), domain.add(ad, bc))]
-
-
-def _dot(
-    domain: ProofDomain, prim: DotGeneral, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue] | None:
-    """Return the matrix product of all pairs of digits at once: as `impl`, in one call."""
-    _assume_widths(domain, ins, outs)
-    x, y = map(domain.lift, args)
-    rows_axes = free_axes(len(x.shape), prim.lhs_batch, prim.lhs_contract)
-    column_axes = free_axes(len(y.shape), prim.rhs_batch, prim.rhs_contract)
-    batch = [x.shape[a] for a in prim.lhs_batch]
-    rows, columns = [x.shape[a] for a in rows_axes], [y.shape[a] for a in column_axes]
-    n = prod([x.shape[a] for a in prim.lhs_contract])
-
-    def one(a: Symbolic, b: Symbolic) -> Symbolic:
-        left = a.residues.transpose(*prim.lhs_batch, *rows_axes, *prim.lhs_contract, len(x.shape))
-        right = b.residues.transpose(*prim.rhs_batch, *prim.rhs_contract, *column_axes, len(y.shape))
-        p = domain.points
-        made = domain.field.matmul(
-            left.reshape(*batch, prod(rows), n, p), right.reshape(*batch, n, prod(columns), p)
-        ).reshape(*batch, *rows, *columns, p)
-        return domain.made(made, False, a.degree + b.degree, max(a.level, b.level))
-
-    return _of_parts(domain, one, x, y)
-
-
-# --------------------------------------------------------------------------------------------------- random functions
-
-
-def _unknown(domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue]:
-    """Return random functions of the operands: of elements, of rows or matrices, or of all operands together. Equal
-    names are equal functions, so the name has what the function depends on beside its operands."""
-    if domain.interpreted and type(prim) in OF_DTYPES and any([a.inexact for a in ins]):
-        domain.assumptions.add(READS_BITS)
-    if is_elementwise(prim, ins, outs):
-        return _unknown_of_elements(domain, prim, args, ins, outs)
-    axes_of = of_family(ROWS, type(prim))
-    axes = None if axes_of is None else axes_of(prim, ins)
-    lifted = [domain.lift(x) for x in args]
-    if axes is None or not all([a.ndim >= ins[0].ndim - len(axes) for a in outs]):
-        return _unknown_of_all(domain, prim, lifted, ins, outs)
-    return _unknown_of_rows(domain, prim, lifted, ins, outs, axes)
-
-
-def _unknown_of_elements(
-    domain: ProofDomain, prim: Primitive, args: list[ExactValue], ins: Avals, outs: Avals
-) -> list[ExactValue]:
-    """Return a function for each result, which is applied to the elements at one place of all operands."""
-    if domain.interpreted and len(outs) == 1 and not ins[0].inexact:
-        known = of_bit(domain, prim, args, ins)
-        if known is not None:
-            return [known]
-    name = domain.named(prim) + _types_in_name(domain, prim, ins)
-    lifted = [domain.lift(x) for x in args]
-    made = [domain.function(f"{name} {k}", lifted, *kind_of(a.dtype)) for k, a in enumerate(outs)]
-    if domain.interpreted and len(lifted) == len(made) == 1:
-        return [_at_zero(domain, prim, lifted[0], made[0], ins[0].dtype)]
-    return [*made]
-
-
-def _unknown_of_all(
-    domain: ProofDomain, prim: Primitive, lifted: list[Symbolic], ins: Avals, outs: Avals
-) -> list[ExactValue]:
-    """Return a function for each result, of all elements of all operands."""
-    name = domain.named(prim) + _types_in_name(domain, prim, ins) + str([a.shape for a in ins])
-    elements = np.concatenate([np.zeros(0, np.int64), *[x.residues.reshape(-1) for x in lifted]])
-    return [domain.function_of_rows(f"{name} {k}", elements, a.shape, *kind_of(a.dtype)) for k, a in enumerate(outs)]
-
-
-def _unknown_of_rows(
-    domain: ProofDomain, prim: Primitive, lifted: list[Symbolic], ins: Avals, outs: Avals, axes: tuple[int, ...]
-) -> list[ExactValue]:
-    """Return a function for each result, which is applied to one row, or array along `axes`, of each operand. The
-    other axes of the first operand are the leading axes of rows and results. An operand with fewer axes than the first
-    has rows along all but those.
-
-    The last axis of residues, r, is no axis of the operand. For a sort of x[a, b] along axis 0:
-
-        residues of x    [a, b, r]
-        moved            [b, a, r]    rows: [b, a * r]
-        of_rows          [b, a, r]    results of each row: [a]
-        the result       [a, b, r]    with the axis where x has it
-    """
-    lead = [n for a, n in enumerate(ins[0].shape) if a not in axes]
-    types = _types_in_name(domain, prim, ins)
-    if domain.interpreted:
-        name = domain.named(prim, ("axis", "axes")) + types  # rows do not know where they lie
-    else:
-        # a sum takes its terms in an order that depends on the shape
-        name = domain.named(prim) + types + str([a.shape for a in ins])
-    parts = []
-    for x in lifted:
-        along = axes if len(x.shape) == len(lifted[0].shape) else tuple(range(len(lead), len(x.shape)))
-        name += str([x.shape[a] for a in along])
-        moved = np.moveaxis(x.residues, along, range(-1 - len(along), -1))
-        parts.append(moved.reshape(*lead, prod(moved.shape[len(lead) :])))
-    rows = np.concatenate(parts, -1)
-    results: list[ExactValue] = []
-    for k, aval in enumerate(outs):
-        inner = aval.ndim - len(lead)
-        # a result with as many axes of its own has them where the operand has them, another one behind the leading ones
-        at = axes if inner == len(axes) else tuple(range(len(lead), aval.ndim))
-        of_rows = domain.function_of_rows(f"{name} {k}", rows, [aval.shape[a] for a in at], *kind_of(aval.dtype))
-        results.append(of_rows.like(np.moveaxis(of_rows.residues, range(-1 - inner, -1), at), of_rows.bit))
-    return results
-
-
-def _types_in_name(domain: ProofDomain, prim: Primitive, ins: Avals) -> str:
-    """Return the dtypes of operands that a function depends on, beyond their values: integers have a width, and some
-    functions are about the floats of a dtype."""
-    every = type(prim) in OF_DTYPES or not domain.interpreted
-    return "".join([f" {a.dtype}" for a in ins if every or not a.inexact])
-
-
-READS_BITS: Final = "equal real numbers are equal floats where a program reads their bits"
-
-
-def is_elementwise(prim: Primitive, ins: Avals, outs: Avals) -> bool:
-    """Return True if each element of a result depends on those of the operands at its place only."""
-    known = isinstance(prim, Unary | Binary | Compare) or type(prim) in _ELEMENTWISE
-    return known and len({a.shape for a in (*ins, *outs)}) == 1
-
-
-_ELEMENTWISE: Final = frozenset((*ELEMENTWISE, *GAMMA, *BESSEL, *BETA, Threefry2x32))
-
-
-def _one_axis(prim: Any, ins: Avals) -> tuple[int, ...]:
-    return (prim.axis % ins[0].ndim,)
-
-
-def _matrices(prim: Any, ins: Avals) -> tuple[int, ...] | None:
-    """Return the axes of the first operand, a matrix. Other operands may be vectors: of pivots, of right-hand sides."""
-    lead = ins[0].shape[:-2]
-    if ins[0].ndim < 2:  # the diagonals of one matrix
-        return None
-    return (ins[0].ndim - 2, ins[0].ndim - 1) if all([a.shape[: len(lead)] == lead for a in ins]) else None
-
-
-# the axes of a primitive that is a function of rows, or of arrays along several axes; all other axes are batch axes
-ROWS: Final[Mapping[type[Primitive], Callable[[Any, Avals], tuple[int, ...] | None]]] = MappingProxyType(
-    {
-        Sort: _one_axis,
-        ArgMax: _one_axis,
-        ArgMin: _one_axis,
-        Cumulative: _one_axis,
-        TopK: lambda _, ins: (ins[0].ndim - 1,),
-        Reduction: lambda prim, _: prim.axes,
-        ReduceSum: lambda prim, _: prim.axes,
-        Matrixwise: _matrices,
-        LinearSystem: _matrices,
-        Fft: lambda prim, ins: tuple(range(ins[0].ndim - len(prim.lengths), ins[0].ndim)),
-    }
-)
 
 # ------------------------------------------------------------------------------------------------------- arithmetic
 
@@ -439,24 +157,7 @@ def _div(domain: ProofDomain, x: Symbolic, y: Symbolic) -> Symbolic:
 
 
 def _rsqrt(domain: ProofDomain, x: Symbolic) -> Symbolic:
-    return domain.inverse(_call(domain, Sqrt(), x))
-
-
-def _call(domain: ProofDomain, prim: Primitive, x: Symbolic) -> Symbolic:
-    """Return a function of inexact values of which nothing is known but its value at 0."""
-    y = domain.function(f"{domain.named(prim)} 0", [x], x.is_complex)
-    return _at_zero(domain, prim, x, y, dtypes.complex128 if x.is_complex else dtypes.float64)
-
-
-def _at_zero(domain: ProofDomain, prim: Primitive, x: Symbolic, y: Symbolic, dtype: DType) -> Symbolic:
-    """Return `y`, with the value of the function at 0 where `x` is 0 whatever the operands are: padding holds zeros."""
-    zero = (x.residues == 0).all(-1, keepdims=True)
-    if not zero.any():
-        return y
-    value = domain.lift(np.asarray(prim.impl(np.zeros((), dtype))[0]))
-    if value.is_complex != y.is_complex:
-        value = domain.complex(*domain.parts(value))
-    return y.like(np.where(zero, value.residues, y.residues), y.bit)
+    return domain.inverse(function_with_value_at_zero(domain, Sqrt(), x))
 
 
 def _pow(domain: ProofDomain, prim: Pow, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue] | None:
@@ -484,7 +185,7 @@ def _parity(
     if x.is_complex or not ins[0].inexact:
         return None
     canonical, flipped = domain.sign(x)
-    y = _call(domain, prim, canonical)
+    y = function_with_value_at_zero(domain, prim, canonical)
     if type(prim) in _EVEN:
         return [y]
     return [y.like(np.where(flipped[..., None], domain.field.neg(y.residues), y.residues))]
@@ -534,9 +235,9 @@ def _convert(
 ) -> list[ExactValue] | None:
     x, old, new = domain.lift(args[0]), ins[0].dtype, outs[0].dtype
     if new in dtypes.INEXACT and old in dtypes.INTEGER and not x.bit:
-        domain.assumptions.add(_NO_WRAP)
+        domain.assumptions.add(NO_WRAP)
     if new in dtypes.INEXACT and not x.bit and _greatest(new) < _greatest(old):
-        domain.assumptions.add(_FINITE)  # a large number becomes an infinity
+        domain.assumptions.add(FINITE)  # a large number becomes an infinity
     if new in dtypes.COMPLEX:
         return [x if x.is_complex else domain.complex(*domain.parts(x))]
     if new in dtypes.FLOATING:
@@ -546,7 +247,7 @@ def _convert(
     if new == dtypes.bool_:
         return [domain.negated(equal(domain, x, x.like(np.zeros_like(x.residues)), old))]
     if old in dtypes.INTEGER and _holds(new, old):
-        domain.assumptions.add(_NO_WRAP)
+        domain.assumptions.add(NO_WRAP)
         return [x]
     return None
 
@@ -561,9 +262,6 @@ def _greatest(dtype: DType) -> float:
 def _holds(new: DType, old: DType) -> bool:
     (low, high), (least, most) = dtypes.RANGES[new], dtypes.RANGES[old]
     return low <= least and most <= high
-
-
-_NO_WRAP: Final = "integers did not wrap before they were converted to floats or wider integers"
 
 
 def _complex(domain: ProofDomain, real: Symbolic, imag: Symbolic) -> Symbolic:
@@ -587,7 +285,7 @@ def _sech2(
 
 def _exp(domain: ProofDomain, x: Symbolic) -> Symbolic:
     """Return exp(x), which is 0 for -inf: masks of scores are infinite constants."""
-    y = _call(domain, Exp(), x)
+    y = function_with_value_at_zero(domain, Exp(), x)
     if x.is_complex:
         return y
     lowest = (x.residues == domain.field.neg(domain.infinity)).all(-1, keepdims=True)
@@ -608,7 +306,7 @@ def _log_softmax(
     x = domain.lift(args[0])
     (total,) = _reduce_sum(domain, ReduceSum(prim.axes), [_exp(domain, x)], ins, outs)
     kept = [1 if a in prim.axes else n for a, n in enumerate(x.shape)]
-    return [domain.sub(x, _call(domain, Log(), domain.lift(total)).reshape(kept))]
+    return [domain.sub(x, function_with_value_at_zero(domain, Log(), domain.lift(total)).reshape(kept))]
 
 
 def _expm1(domain: ProofDomain, x: Symbolic) -> Symbolic:
@@ -616,7 +314,7 @@ def _expm1(domain: ProofDomain, x: Symbolic) -> Symbolic:
 
 
 def _log1p(domain: ProofDomain, x: Symbolic) -> Symbolic:
-    return _call(domain, Log(), domain.add(domain.constant(1), x))
+    return function_with_value_at_zero(domain, Log(), domain.add(domain.constant(1), x))
 
 
 def _erfc(
@@ -684,8 +382,8 @@ RULES: Final[Mapping[type[Primitive], EvaluationRule]] = MappingProxyType(
         Complex: _lifted(_complex),
         OptimizationBarrier: lambda _domain, _prim, args, _ins, _outs: args,
         Mark: lambda _domain, _prim, args, _ins, _outs: args,
-        DotGeneral: _dot,
-        Bilinear: _bilinear,
+        DotGeneral: dot_rule,
+        Bilinear: bilinear_rule,
     }
 )
 
