@@ -1,7 +1,7 @@
 """One page that explains a program: where bytes, time and digits go, by the user's own lines."""
 
+from fxad.diagnosis.explain.error_tables import ErrorRow, ErrorTable
 from fxad.diagnosis.explain.explain import explain
-from fxad.diagnosis.explain.findings import ErrorRow, ErrorTable
 from fxad.diagnosis.explain.page import Page
 from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 

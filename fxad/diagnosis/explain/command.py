@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from fxad.diagnosis.explain.error_tables import ErrorTable
 from fxad.diagnosis.explain.explain import explain
-from fxad.diagnosis.explain.findings import ErrorTable
 from fxad.errors import ArgumentError, FxadError
 from fxad.storage.file_format import has_header
 from fxad.storage.programs import load

@@ -6,7 +6,7 @@ import os
 from typing import Protocol, runtime_checkable
 
 from fxad.diagnosis.explain.build import comparison, page_of
-from fxad.diagnosis.explain.findings import ErrorTable
+from fxad.diagnosis.explain.error_tables import ErrorTable
 from fxad.diagnosis.explain.page import Page
 from fxad.errors import ArgumentError, described, shown
 from fxad.execution.executable import Executable, lower

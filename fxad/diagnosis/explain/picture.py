@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.diagnosis.explain.findings import amount, line_text
 from fxad.diagnosis.explain.rows import Memory, MemoryRow
+from fxad.diagnosis.explain.texts import amount, line_text
 from fxad.support.tables import escaped
 
 _WIDTH: Final = 720
