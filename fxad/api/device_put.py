@@ -122,8 +122,8 @@ def _placed(array: Array, target: Device | Sharding, path: str) -> Array:
     return wrap_buffer(array.aval, resharded(array._buffer, buffer_sharding(target)))
 
 
-def _same_devices(have: Sharding, want: NamedSharding) -> bool:
-    return isinstance(have, NamedSharding) and list(have.mesh.devices.flat) == list(want.mesh.devices.flat)
+def _same_devices(sharding: Sharding, target: NamedSharding) -> bool:
+    return isinstance(sharding, NamedSharding) and list(sharding.mesh.devices.flat) == list(target.mesh.devices.flat)
 
 
 def _numpy(data: object, dtype: DType | None = None) -> NDArray:
@@ -173,12 +173,12 @@ def make_array_from_callback(
     _check_sharding(what, sharding)
     dtype = None if dtype is None else dtypes.as_dtype(dtype)
     parts: list[Array] = []
-    distinct: dict[str, NDArray] = {}
+    values_by_index: dict[str, NDArray] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
-        if str(index) not in distinct:
-            part = distinct[str(index)] = _numpy(data_callback(index), dtype)
+        if str(index) not in values_by_index:
+            part = values_by_index[str(index)] = _numpy(data_callback(index), dtype)
             aval_of(part, f"{what}: the part on {device}")  # a dtype that fxad does not have
-        parts.append(committed_to(asarray(distinct[str(index)]), device))
+        parts.append(committed_to(asarray(values_by_index[str(index)]), device))
     return _assembled(what, shape, sharding, parts)
 
 
@@ -215,29 +215,29 @@ def _check_sharding(what: str, sharding: object) -> None:
 
 def _assembled(what: str, shape: tuple[int, ...], sharding: Sharding, parts: Sequence[Array]) -> Array:
     by_device = {part.device: part for part in parts}
-    needed = [d for d in sharding.devices_indices_map(shape) if d.is_local]
-    if set(needed) != set(by_device) or len(parts) != len(by_device):
+    local_devices = [d for d in sharding.devices_indices_map(shape) if d.is_local]
+    if set(local_devices) != set(by_device) or len(parts) != len(by_device):
         raise PlacementError(
             f"{what}: {len(parts)} parts are on {', '.join(map(str, by_device)) or 'no device'}, the sharding has"
-            f" {', '.join(map(str, needed))}",
+            f" {', '.join(map(str, local_devices))}",
             remedy="give one part for each device of this process",
         )
-    first = by_device[needed[0]].aval
-    want = Aval(sharding.shard_shape(shape), first.dtype)
+    first_aval = by_device[local_devices[0]].aval
+    part_aval = Aval(sharding.shard_shape(shape), first_aval.dtype)
     for device, part in by_device.items():
-        if part.aval.dtype != want.dtype:
+        if part.aval.dtype != part_aval.dtype:
             raise DTypeError(
-                f"{what}: the part on {device} is {part.aval}, the part on {needed[0]} {first}",
+                f"{what}: the part on {device} is {part.aval}, the part on {local_devices[0]} {first_aval}",
                 remedy="give parts of one dtype",
             )
-        if part.aval != want:
+        if part.aval != part_aval:
             raise ShapeError(
-                f"{what}: the part on {device} is {part.aval}, an array of shape {shape} has parts {want}",
+                f"{what}: the part on {device} is {part.aval}, an array of shape {shape} has parts {part_aval}",
                 remedy="give the parts that sharding.devices_indices_map(shape) lists",
             )
-    aval = Aval(shape, first.dtype)
+    aval = Aval(shape, first_aval.dtype)
     if isinstance(sharding, SingleDeviceSharding):
         return by_device[sharding.device]
     process_state.note_committed()
-    buffers = [by_device[d]._buffer for d in needed]
+    buffers = [by_device[d]._buffer for d in local_devices]
     return wrap_buffer(aval, assembled(aval, buffer_sharding(sharding), buffers))

@@ -131,10 +131,10 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     0, 2. The program takes ((3, 4), 1) and returns (2, 0).
     """
     chosen = ChosenArguments.by_number_or_name("inverse", "argnums", program, argnums)
-    wanted = chosen.leaf_flags
-    n_bound, n_out, n_args = len(program.bound), len(program.out_avals), len(wanted)
-    marks, labels = operand_flags(program, chosen.leaves), operand_labels(program)
-    jaxpr = inverse_of(program.jaxpr, marks, log_det, labels, program.name)
+    is_chosen = chosen.leaf_flags
+    n_bound, n_out, n_args = len(program.bound), len(program.out_avals), len(is_chosen)
+    flags, names_of_operands = operand_flags(program, chosen.leaves), operand_labels(program)
+    jaxpr = inverse_of(program.jaxpr, flags, log_det, names_of_operands, program.name)
     leaf_of_log_det = n_args + n_out
 
     def arranged(values: Sequence[object], result: object, log_det_value: object) -> tuple[object, object]:
@@ -153,7 +153,7 @@ def _inverse(program: Program[..., object], argnums: ArgumentNames, log_det: boo
     trees = [a.tree for a in program.arguments], program.out_tree, tree.LEAF
     in_tree, out_tree = [tree_parts.with_subtrees(outer, inner) for inner, outer in map(tree.flatten, arranged(*trees))]
     # the jaxpr: results, bound constants, other arguments -> wanted arguments in their order, log|det J|
-    other_leaves = [k for k, w in enumerate(wanted) if not w]
+    other_leaves = [k for k, w in enumerate(is_chosen) if not w]
     operand_of_leaf = {n_args + k: k for k in range(n_out)}
     operand_of_leaf.update({k: n_out + n_bound + j for j, k in enumerate(other_leaves)})
     result_of_leaf = {k: j for j, k in enumerate([*sorted(chosen.leaves), leaf_of_log_det])}
@@ -232,9 +232,9 @@ def invertible(
         )
 
     def transform(program: Program[..., object]) -> Program[..., object]:
-        kept = ChosenArguments.by_number_or_name("invertible", "keep", program, keep)
-        marks = (True,) * len(program.bound) + kept.leaf_flags
-        jaxpr = invertible_of(program.jaxpr, marks, operand_labels(program), float(tolerance or 0))
+        kept_arguments = ChosenArguments.by_number_or_name("invertible", "keep", program, keep)
+        flags = (True,) * len(program.bound) + kept_arguments.leaf_flags
+        jaxpr = invertible_of(program.jaxpr, flags, operand_labels(program), float(tolerance or 0))
         return program.replace(jaxpr)
 
     return lift("invertible", f, transform, static_argnums=static_argnums, static_argnames=static_argnames)

@@ -137,9 +137,9 @@ class _JittedFunction(Generic[P, R]):
         return name
 
     def __setstate__(self, arguments: tuple[Any, ...]) -> None:
-        name, *others = arguments
-        made: Any = self
-        made.__init__(*others)
+        name, *arguments_of_init = arguments
+        function: Any = self
+        function.__init__(*arguments_of_init)
         self.__dict__["__qualname__"] = name  # not that of the copy
 
     @overload
@@ -272,13 +272,13 @@ class StaticJitted(_JittedFunction[P, R]):
         return jitted, args, kwargs
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        jitted, others, named = self._split(args, kwargs)
-        return jitted(*others, **named)
+        jitted, dynamic_args, dynamic_kwargs = self._split(args, kwargs)
+        return jitted(*dynamic_args, **dynamic_kwargs)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> TracedProgram[..., R]:
         """Return the program for these arguments, as a function of those that are not static."""
-        jitted, others, named = self._split(args, kwargs)
-        return jitted.trace(*others, **named)
+        jitted, dynamic_args, dynamic_kwargs = self._split(args, kwargs)
+        return jitted.trace(*dynamic_args, **dynamic_kwargs)
 
     def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Return the types of the results for these arguments."""
@@ -290,8 +290,8 @@ class StaticJitted(_JittedFunction[P, R]):
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> Lowered[..., R]:
         """Return the lowered program for these arguments (values or `Spec`s)."""
-        jitted, others, named = self._split(args, kwargs)
-        return jitted.lower(*others, **named)
+        jitted, dynamic_args, dynamic_kwargs = self._split(args, kwargs)
+        return jitted.lower(*dynamic_args, **dynamic_kwargs)
 
     def _bound_to(self, instance: object) -> Any:
         if 0 in self._statics.numbers or tree.structure(instance) != tree.LEAF:

@@ -168,16 +168,18 @@ def check_result_shapes(op: str, program: Program[..., object], out_shapes: Shap
     if out_shapes is None:
         return
     entries = tree.broadcast_prefix(out_shapes, program.out_tree, f"{op} {program.name}: out_shapes", is_shape, True)
-    known = {n.name: named_size(n.name, n.at_least) for n in size_names(program.jaxpr)}
+    sizes = {n.name: named_size(n.name, n.at_least) for n in size_names(program.jaxpr)}
     for k, (shape, aval) in enumerate(zip(read_prefix(entries), program.out_avals, strict=True)):
         if shape is None:
             continue
-        want = [None if n is None else substitute_sizes(n, known) for n in shape]
-        same = len(want) == aval.ndim and all([n is None or n == m for n, m in zip(want, aval.shape, strict=True)])
-        if not same:
+        expected = [None if n is None else substitute_sizes(n, sizes) for n in shape]
+        fits = len(expected) == aval.ndim and all(
+            [n is None or n == m for n, m in zip(expected, aval.shape, strict=True)]
+        )
+        if not fits:
             path = program.out_tree.accessors()[k].codify("")
             raise ShapeError(
-                f"{op} {program.name}: Output shapes should be {shown_shape(want)} but are {_text(aval.shape)}"
+                f"{op} {program.name}: Output shapes should be {shown_shape(expected)} but are {_text(aval.shape)}"
                 + (f", at result{path}" if path else ""),
                 remedy="correct out_shapes, or leave it out",
             )
@@ -221,27 +223,27 @@ def _masked_function(
     return masked
 
 
-def _operand(x: object, want: Aval) -> Array:
+def _operand(x: object, aval: Aval) -> Array:
     """Return an argument as an array. A Python number has the dtype of the operand, if that holds its kind."""
-    if is_number(x) and not want.shape and dtype_of_number(x, want.dtype) is want.dtype:
-        return asarray(number_array(x, want.dtype))
+    if is_number(x) and not aval.shape and dtype_of_number(x, aval.dtype) is aval.dtype:
+        return asarray(number_array(x, aval.dtype))
     return x if isinstance(x, Array) else asarray(x)
 
 
 def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds:
     """Return the largest values of the sizes, which the padded arguments have. Raises: ShapeError, DTypeError."""
     what = f"mask of {program.name}"
-    for aval, want, path in zip(padded, program.in_avals, program.paths, strict=True):
-        if aval.dtype is not want.dtype:
+    for aval, expected, path in zip(padded, program.in_avals, program.paths, strict=True):
+        if aval.dtype is not expected.dtype:
             raise DTypeError(
-                f"{what}: argument {path} has dtype {aval.dtype.name}, not {want.dtype.name}",
+                f"{what}: argument {path} has dtype {aval.dtype.name}, not {expected.dtype.name}",
                 remedy="convert it with astype; nothing is converted silently",
             )
-        if aval.ndim != want.ndim or any(
-            [type(n) is int and n != m for n, m in zip(want.shape, aval.shape, strict=True)]
+        if aval.ndim != expected.ndim or any(
+            [type(n) is int and n != m for n, m in zip(expected.shape, aval.shape, strict=True)]
         ):
             raise ShapeError(
-                f"{what}: argument {path} is {aval}, its shape should be {_text(want.shape)}", remedy=FITTING
+                f"{what}: argument {path} is {aval}, its shape should be {_text(expected.shape)}", remedy=FITTING
             )
     equations = [
         (n, m, path)
@@ -255,10 +257,10 @@ def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds
                 f"{what}: {path} is {m}, which does not determine the largest sizes in {n}",
                 remedy="give each named size alone in some shape, as in 'n'",
             )
-        if (most := upper_bound(n, bounds)) != m:
-            up_to = ", ".join([f"{name.name} up to {bounds[name.name]}" for name in names_of(n)])
+        if (largest := upper_bound(n, bounds)) != m:
+            bound_texts = ", ".join([f"{name.name} up to {bounds[name.name]}" for name in names_of(n)])
             raise ShapeError(
-                f"{what}: {path} is {m}, but {n} is up to {most}: {up_to}",
+                f"{what}: {path} is {m}, but {n} is up to {largest}: {bound_texts}",
                 remedy="pad each argument to its largest size",
             )
     return tuple(sorted(bounds.items()))
@@ -305,15 +307,15 @@ def _masked_program(program: Program[..., object], padding: SizeBounds) -> Progr
     """Return the program on padded arrays, with the sizes as a further keyword argument. A program that is masked
     already has some sizes there, and gets more."""
     jaxpr = mask_jaxpr(program.jaxpr, padding)
-    first, kwargs = len(jaxpr.ins) - len(padding) - program.kwargs_tree.num_leaves, program.kwargs_tree
-    numbers = range(first, first + kwargs.num_leaves)  # of the operands of keyword arguments
+    n_before_kwargs, kwargs = len(jaxpr.ins) - len(padding) - program.kwargs_tree.num_leaves, program.kwargs_tree
+    numbers = range(n_before_kwargs, n_before_kwargs + kwargs.num_leaves)  # of the operands of keyword arguments
     arguments: dict[str, Any] = tree.unflatten(kwargs, numbers)
-    before = arguments.pop("sizes", {})
-    if not _are_sizes(before, jaxpr) or any([name in before for name, _ in padding]):
+    earlier_sizes = arguments.pop("sizes", {})
+    if not _are_sizes(earlier_sizes, jaxpr) or any([name in earlier_sizes for name, _ in padding]):
         raise _sizes_taken(program.name)
-    more = {name: len(jaxpr.ins) - len(padding) + k for k, (name, _) in enumerate(padding)}
-    operands, keywords = tree.flatten({**arguments, "sizes": {**before, **more}})
-    ordered = reorder_operands(jaxpr, (*range(first), *operands))
+    new_sizes = {name: len(jaxpr.ins) - len(padding) + k for k, (name, _) in enumerate(padding)}
+    operands, keywords = tree.flatten({**arguments, "sizes": {**earlier_sizes, **new_sizes}})
+    ordered = reorder_operands(jaxpr, (*range(n_before_kwargs), *operands))
     in_tree = tree.call_structure(program.args_tree, keywords)
     return program.replace(ordered, in_tree=in_tree, name=f"mask_{program.name}")
 
@@ -360,19 +362,19 @@ def _size_operands(
             remedy='sizes={"n": n}',
         )
     least = _least_sizes(program)
-    written = {user_names.get(name, name): name for name, _ in padding}
+    internal_names = {user_names.get(name, name): name for name, _ in padding}
     for name in sizes:
-        if name not in written:
+        if name not in internal_names:
             raise ArgumentError(
-                f"{what}: {name} is not a size of its shapes, which have {', '.join(written) or 'none'}",
+                f"{what}: {name} is not a size of its shapes, which have {', '.join(internal_names) or 'none'}",
                 remedy="give each size that in_shapes names, and no other",
             )
-    bounds, out = dict(padding), list[Array]()
-    for word, name in written.items():
+    bounds, operands = dict(padding), list[Array]()
+    for word, name in internal_names.items():
         if word not in sizes:
             raise ArgumentError(f"{what}: the size {word} is missing", remedy=f'sizes={{"{word}": ...}}')
-        out.append(_size_operand(f"{what}: the size {word}", sizes[word], least.get(name, 0), bounds[name]))
-    return out
+        operands.append(_size_operand(f"{what}: the size {word}", sizes[word], least.get(name, 0), bounds[name]))
+    return operands
 
 
 def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
@@ -387,10 +389,10 @@ def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
         if number.dtype.kind not in "iu" or number.ndim:
             raise ArgumentError(f"{what} is {shown(value)}, not an integer", remedy=_remedy_for_size(value))
         if type(bound) is int and not least <= int(number) <= bound:
-            beyond = int(number) > bound
+            too_large = int(number) > bound
             raise ShapeError(
                 f"{what} is {int(number)}, the padded arguments hold {least} to {bound}",
-                remedy="pad the arguments to the largest size" if beyond else f"give a size of {least} or more",
+                remedy="pad the arguments to the largest size" if too_large else f"give a size of {least} or more",
             )
         value = number.astype(np.int32)
     array = value if isinstance(value, Array) else asarray(value)
@@ -413,11 +415,11 @@ def _check_dimensions(
             names = names_of(n)
             if at_least(n, 0) or any([name.name not in values for name in names]):
                 continue
-            at = substitute_sizes(n, values)
-            if at < 0:
+            value = substitute_sizes(n, values)
+            if value < 0:
                 stated = ", ".join([f"{user_names.get(name.name, name.name)} = {values[name.name]}" for name in names])
                 raise ShapeError(
-                    f"{what}: size {axis} of argument {path} is {n}, which is {at} for {stated}",
+                    f"{what}: size {axis} of argument {path} is {n}, which is {value} for {stated}",
                     remedy="give sizes for which each dimension is 0 or more",
                 )
 

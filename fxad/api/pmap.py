@@ -222,9 +222,9 @@ def _name_of_axis(axis_name: str | None, body: Jaxpr | None = None) -> str:
     """Return `axis_name`, or a new name that neither a map around nor the body of the map uses."""
     if axis_name is not None:
         return axis_name
-    inside = dict(mesh_of_maps(body)) if body is not None else {}
+    names_in_body = dict(mesh_of_maps(body)) if body is not None else {}
     k = n_axes_in_scope()
-    while f"{_UNNAMED}{k}" in inside:
+    while f"{_UNNAMED}{k}" in names_in_body:
         k += 1
     return f"{_UNNAMED}{k}"
 
@@ -244,9 +244,11 @@ def _pmapped(
         args.append(b.input(a) if d is None else b.one(Squeeze((d,)), b.input(a.stacked(1, d))))
     results = b.inline(body, args)
     outs = [v if d is None else b.one(ExpandDims((d,)), v) for v, d in zip(results, out_dims, strict=True)]
-    on_parts = program.replace(b.build(outs, body.name))
+    part_program = program.replace(b.build(outs, body.name))
     specs = [spec_along(name, d) for d in dims]
-    return map_over_devices(what, on_parts, manual, specs, [spec_along(name, d) for d in out_dims], paths, FOR_OUT_AXES)
+    return map_over_devices(
+        what, part_program, manual, specs, [spec_along(name, d) for d in out_dims], paths, FOR_OUT_AXES
+    )
 
 
 def spec_along(name: str, d: int | None) -> DimensionAxes:

@@ -102,9 +102,10 @@ def shard_map(
             name; AxisNameError for unknown names, and for collectives that only some devices reach.
     """
     if in_specs is _MISSING or out_specs is _MISSING:
-        missing = "in_specs" if in_specs is _MISSING else "out_specs"
+        name_of_missing = "in_specs" if in_specs is _MISSING else "out_specs"
         raise ArgumentError(
-            f"shard_map: {missing} is missing", remedy="give a PartitionSpec for each argument and result: P() is whole"
+            f"shard_map: {name_of_missing} is missing",
+            remedy="give a PartitionSpec for each argument and result: P() is whole",
         )
     name = function_name(f)
     what = f"shard_map of {name}"
@@ -123,21 +124,22 @@ def shard_map(
         manual = ManualAxes.of(what, mesh, axis_names, check_vma)
         leaves, in_tree = tree.flatten((args, kwargs))
         specs = _argument_specs(in_specs, in_tree, f"{what}: in_specs")
-        passed = [not any(s.names) and passes_through(x) for s, x in zip(specs, leaves, strict=True)]
+        is_passed = [not any(s.names) and passes_through(x) for s, x in zip(specs, leaves, strict=True)]
         g: Callable[..., object] = f
-        if any(passed):
-            g, args, kwargs = with_passed_leaves(f, leaves, in_tree, passed)
+        if any(is_passed):
+            g, args, kwargs = with_passed_leaves(f, leaves, in_tree, is_passed)
             leaves, in_tree = tree.flatten((args, kwargs))
-            specs = [s for s, fixed in zip(specs, passed, strict=True) if not fixed]
+            specs = [s for s, fixed in zip(specs, is_passed, strict=True) if not fixed]
         # A number that a spec splits is refused as an array without axes. Other numbers pass through.
         avals = [t.aval if isinstance(t, NumberType) else t for t in types_of(what, f, leaves, in_tree)]
         paths = [argument_path(a, names) for a in in_tree.accessors()]
         parts = [
             part_type(what, manual.named, s, a, f"argument {p}") for s, a, p in zip(specs, avals, paths, strict=True)
         ]
-        unnamed = prod([size for axis, size in manual.mesh if axis not in dict(manual.named)])
-        others = [MappedAxis(unnamed, stacked=False)] if unnamed > 1 else []  # devices that maps inside do not have
-        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named], *others):
+        n_unnamed = prod([size for axis, size in manual.mesh if axis not in dict(manual.named)])
+        # devices that maps inside do not have
+        other_axes = [MappedAxis(n_unnamed, stacked=False)] if n_unnamed > 1 else []
+        with mapped_over(*[new_axis(what, n, size, stacked=False) for n, size in manual.named], *other_axes):
             program = trace_tree(g, in_tree, parts, name, names)
         return _shard_mapped(what, program, manual, specs, out_specs)(*args, **kwargs)
 

@@ -41,7 +41,7 @@ ConstantIndex: TypeAlias = "int | slice | Sequence[int] | Sequence[bool] | NDArr
 _SIZED: Final = "give `size`: how many elements the result has"
 
 
-# ------------------------------------------------------------------------------------------------- places that hold
+# ------------------------------------------------------------------------- indices of elements that satisfy a condition
 
 
 def nonzero(
@@ -71,10 +71,10 @@ def _filled_nonzero(x: Array, size: int, fill_value: int | Array | Sequence[int 
             f"nonzero: fill_value {shown(fill_value)} for {x.ndim} axes",
             remedy="give one integer, or one for each axis",
         )
-    found = broadcasted_iota("int32", (size,), 0) < reductions.count_nonzero(x)
-    places = nonzero(x, size=size)
+    is_element = broadcasted_iota("int32", (size,), 0) < reductions.count_nonzero(x)
+    columns = nonzero(x, size=size)
     return tuple([
-        binary.where(found, place, fills[k % len(fills)].astype(place.dtype)) for k, place in enumerate(places)
+        binary.where(is_element, index, fills[k % len(fills)].astype(index.dtype)) for k, index in enumerate(columns)
     ])  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def compress(
     return take(array, flatnonzero(condition, size=size, fill_value=n), k, mode="fill", fill_value=fill_value)
 
 
-# ----------------------------------------------------------------------------------------------------- flat and not
+# --------------------------------------------------------------------------------------------------------- index arrays
 
 
 def unravel_index(indices: ArrayLike, shape: int | Sequence[int], order: str = "C") -> tuple[Array, ...]:
@@ -196,8 +196,8 @@ def indices(dimensions: Sequence[int], dtype: object = "int32", sparse: bool = F
     sparse = flag("indices", "sparse", sparse)
     shape = as_shape(dimensions)
     if sparse:
-        one = [[n if k == a else 1 for k in range(len(shape))] for a, n in enumerate(shape)]
-        return tuple([broadcasted_iota(dtype, s, a) for a, s in enumerate(one)])
+        shapes = [[n if k == a else 1 for k in range(len(shape))] for a, n in enumerate(shape)]
+        return tuple([broadcasted_iota(dtype, s, a) for a, s in enumerate(shapes)])
     if not shape:
         return full((0,), 0, dtype)
     return concat([broadcasted_iota(dtype, (1, *shape), a + 1) for a in range(len(shape))])
@@ -273,16 +273,16 @@ def _matrix(name: str, x: ArrayLike, k: int) -> tuple[int, int, int]:
     return aval.shape[0], k, aval.shape[1]
 
 
-# --------------------------------------------------------------------------------------------------------- choosing
+# -------------------------------------------------------------------------------------------------------------- choices
 
 
 def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str | None = None) -> Array:
     """Select for each element one of `choices` by the number in `a`. Numbers out of range are an error ("raise"),
     clamped ("clip") or wrapped ("wrap"). Without a mode, known numbers are checked, and traced ones clamped."""
     no_out("choose", out)
-    which = as_array("choose", a)  # a number of Python would take the dtype of the choices
-    cases = to_tuple("choose", "choices", choices)
-    return apply_op("choose", index_arrays.choose, (which, *cases), index_arrays.resolved_choice(a, cases, mode))
+    numbers = as_array("choose", a)  # a number of Python would take the dtype of the choices
+    options = to_tuple("choose", "choices", choices)
+    return apply_op("choose", index_arrays.choose, (numbers, *options), index_arrays.resolved_choice(a, options, mode))
 
 
 def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
@@ -315,21 +315,21 @@ def piecewise(
     functions = list(to_tuple("piecewise", "funclist", funclist))
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise ParameterError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
-    remaining: Array | None = None  # where no later condition holds
+    none_later: Array | None = None  # where no later condition holds
     pieces: list[tuple[Array | None, Callable[..., ArrayLike] | Scalar]] = []
     for k in reversed(range(len(conditions))):
         holds = conditions[k].astype(bool_)
-        pieces.append((holds if remaining is None else holds & remaining, functions[k]))
-        remaining = ~holds if remaining is None else ~holds & remaining
+        pieces.append((holds if none_later is None else holds & none_later, functions[k]))
+        none_later = ~holds if none_later is None else ~holds & none_later
     if len(functions) > len(conditions):
-        pieces.append((remaining, functions[-1]))
+        pieces.append((none_later, functions[-1]))
     out: Array = full_like(array, 0)
-    for chosen, fn in reversed(pieces):
-        if chosen is None:
+    for mask, fn in reversed(pieces):
+        if mask is None:
             out = _piece(array, fn, args, kw)
         else:
-            x_chosen = binary.where(chosen, array, stop_gradient(array)) if callable(fn) else array
-            out = binary.where(chosen, _piece(x_chosen, fn, args, kw), out)
+            x_chosen = binary.where(mask, array, stop_gradient(array)) if callable(fn) else array
+            out = binary.where(mask, _piece(x_chosen, fn, args, kw), out)
     return out
 
 
@@ -338,7 +338,7 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
     return broadcast_to(as_array("piecewise", value).astype(x.dtype), x.shape)
 
 
-# ---------------------------------------------------------------------------------------------------------- writing
+# --------------------------------------------------------------------------------------------------------------- writes
 
 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = False) -> Array:
@@ -349,16 +349,16 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
             to the first), with "wrap" taken modulo the size.
     """
     not_in_place("put", inplace)
-    array, at = as_array("put", a), as_array("put", ind, 1).ravel()
+    array, places = as_array("put", a), as_array("put", ind, 1).ravel()
     if mode is not None:
         if not isinstance(mode, str) or mode not in ("clip", "wrap"):
             remedy = "a traced program cannot raise: choose 'clip' or 'wrap'"
             raise ParameterError(f"put: mode {mode!r} is not one of clip, wrap", remedy=remedy)
-        at = apply_op("put", index_arrays.ravel_multi_index, (at,), (array.size,), mode)
+        places = apply_op("put", index_arrays.ravel_multi_index, (places,), (array.size,), mode)
     flat_values = as_array("put", v, 2).ravel()
-    if flat_values.size != at.size and flat_values.size:
-        flat_values = take(flat_values, np.arange(at.size) % flat_values.size)
-    return array.ravel().at[at].set(flat_values).reshape(array.shape)
+    if flat_values.size != places.size and flat_values.size:
+        flat_values = take(flat_values, np.arange(places.size) % flat_values.size)
+    return array.ravel().at[places].set(flat_values).reshape(array.shape)
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = False) -> Array:
@@ -368,22 +368,22 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = F
     Raises: ParameterError for a true `inplace`; ShapeError for a mask of another size, or no values.
     """
     not_in_place("place", inplace)
-    array, chosen = as_array("place", arr), as_array("place", mask, 1).ravel().astype(bool_)
+    array, is_replaced = as_array("place", arr), as_array("place", mask, 1).ravel().astype(bool_)
     values = as_array("place", vals, 2).ravel()
     if dtype_kind(values.dtype) > dtype_kind(array.dtype):
         raise DTypeError(
             f"place: a value of {values.dtype.name} does not go into {array.aval} without loss",
             remedy=f"convert the value with astype({array.dtype.name}), or the array",
         )
-    if chosen.size != array.size:
-        raise ShapeError(f"place: the mask has {chosen.size} elements, the array {array.size}")
+    if is_replaced.size != array.size:
+        raise ShapeError(f"place: the mask has {is_replaced.size} elements, the array {array.size}")
     if not array.size:
         return array
     if not values.size:
         raise ShapeError("place: there are no values", remedy="give at least one")
-    numbers = cumsum(chosen.astype(index_dtype((array.size,)))) - 1
-    taken = take(values.astype(array.dtype), numbers % values.size, mode="wrap")
-    return where(chosen, taken, array.ravel()).reshape(array.shape)
+    numbers = cumsum(is_replaced.astype(index_dtype((array.size,)))) - 1
+    replacements = take(values.astype(array.dtype), numbers % values.size, mode="wrap")
+    return where(is_replaced, replacements, array.ravel()).reshape(array.shape)
 
 
 def put_along_axis(
@@ -404,8 +404,8 @@ def put_along_axis(
         return put_along_axis(array.ravel(), indices, values, 0, mode=mode).reshape(array.shape)
     values = asarray(values) if type(values) is Size else values
     scalar = as_0d_scalar(values, aval_of(arr, "put_along_axis: argument 0"))
-    how = checked_mode("put_along_axis", mode, "drop")
-    return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis, how)
+    checked = checked_mode("put_along_axis", mode, "drop")
+    return apply_op("put_along_axis", index_arrays.put_along_axis, (arr, indices, scalar), axis, checked)
 
 
 def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = False) -> Array:
@@ -419,11 +419,11 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: 
         _cube("fill_diagonal", array)
     step = 1 + sum(np.cumprod((1, *shape[:0:-1]))[1:].tolist())
     end = array.size if wrap or len(shape) != 2 else min(array.size, shape[1] * shape[1])
-    at = np.arange(0, operator.index(end), operator.index(step))
+    indices_of_diagonal = np.arange(0, operator.index(end), operator.index(step))
     values = as_array("fill_diagonal", val, 1)
     if values.ndim and values.size:
-        values = take(values.ravel(), np.arange(at.size) % values.size)
-    return array.ravel().at[at].set(values).reshape(shape)
+        values = take(values.ravel(), np.arange(indices_of_diagonal.size) % values.size)
+    return array.ravel().at[indices_of_diagonal].set(values).reshape(shape)
 
 
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
@@ -448,16 +448,16 @@ def delete(
     k = normalize_axis_index("delete", axis, array.ndim)
     if isinstance(obj, Tracer) and (unique or obj.size == 1) and obj.dtype in dtypes.INTEGER:
         n, places = array.shape[k], _traced_places(obj, array.shape[k], 0)
-        kept = full((n,), True).at[places].set(False)
-        return take(array, nonzero(kept, size=maximum(n - places.size, 0))[0], axis=k, mode="promise_in_bounds")
-    dropped = _concrete_indices("delete", obj, array.shape[k], 0)
-    return take(array, np.delete(np.arange(array.shape[k]), dropped), axis=k)
+        is_kept = full((n,), True).at[places].set(False)
+        return take(array, nonzero(is_kept, size=maximum(n - places.size, 0))[0], axis=k, mode="promise_in_bounds")
+    deleted_places = _concrete_indices("delete", obj, array.shape[k], 0)
+    return take(array, np.delete(np.arange(array.shape[k]), deleted_places), axis=k)
 
 
-def _traced_places(at: Array, n: int, more: int) -> Array:
+def _traced_places(index: Array, n: int, more: int) -> Array:
     """Return indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
     counted from the start, and those out of range are moved to the nearest one."""
-    places = at.ravel().astype(index_dtype((2 * n + 1,))) if at.dtype.itemsize < 8 else at.ravel()
+    places = index.ravel().astype(index_dtype((2 * n + 1,))) if index.dtype.itemsize < 8 else index.ravel()
     return binary.clip(binary.where(places < 0, places + n, places), 0, maximum(n - 1 + more, 0))
 
 
@@ -482,11 +482,11 @@ def _concrete_indices(name: str, obj: ConstantIndex, n: int, more: int) -> npt.N
         return np.flatnonzero(index)
     if index.size and index.dtype.kind not in "iu":
         raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {shown(obj)}")
-    at = index.astype(np.int64)
-    outside = at[(at < -n) | (at >= n + more)]
-    if outside.size:
-        raise AxisError(f"{name}: index {outside.flat[0]} is out of range for an axis of size {n}")
-    return at
+    places = index.astype(np.int64)
+    out_of_range = places[(places < -n) | (places >= n + more)]
+    if out_of_range.size:
+        raise AxisError(f"{name}: index {out_of_range.flat[0]} is out of range for an axis of size {n}")
+    return places
 
 
 def insert(arr: ArrayLike, obj: ConstantIndex, values: ArrayLike, axis: int | None = None) -> Array:
@@ -496,22 +496,23 @@ def insert(arr: ArrayLike, obj: ConstantIndex, values: ArrayLike, axis: int | No
     Rule:   ints may be traced. A place that is known only when the program runs and is out of range is moved to the
             nearest one.
     """
-    array, inserted = as_array("insert", arr), as_array("insert", values, 2)
+    array, slices = as_array("insert", arr), as_array("insert", values, 2)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("insert", axis, array.ndim)
     n = array.shape[k]
     traced = isinstance(obj, Tracer) and obj.ndim < 2 and obj.dtype in dtypes.INTEGER
-    at = cast("Tracer", obj) if traced else _concrete_indices("insert", obj, n, 1)
-    inserted = inserted.reshape((1,) * (array.ndim - inserted.ndim) + inserted.shape)
-    if not at.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
-        inserted = moveaxis(inserted, 0, k)
-    count = inserted.shape[k] if at.size == 1 else at.size
-    values = broadcast_to(inserted, (*array.shape[:k], count, *array.shape[k + 1 :]))
-    if isinstance(at, Array):  # sorted by twice the place: the slices of `arr` are odd, those before them even
-        places = broadcast_to(_traced_places(at, n, 1), (count,))
+    positions = cast("Tracer", obj) if traced else _concrete_indices("insert", obj, n, 1)
+    slices = slices.reshape((1,) * (array.ndim - slices.ndim) + slices.shape)
+    if not positions.ndim:  # one place, as in x[:, 0] = values: the axes of the values go on behind it
+        slices = moveaxis(slices, 0, k)
+    count = slices.shape[k] if positions.size == 1 else positions.size
+    values = broadcast_to(slices, (*array.shape[:k], count, *array.shape[k + 1 :]))
+    if isinstance(positions, Array):
+        # sorted by twice the place: the slices of `arr` are odd, those before them even
+        places = broadcast_to(_traced_places(positions, n, 1), (count,))
         by_place = argsort(concat([broadcasted_iota(places.dtype, (n,), 0) * 2 + 1, places * 2]), stable=True)
         return take(concat([array, values.astype(array.dtype)], k), by_place, axis=k, mode="promise_in_bounds")
-    place = at if at.ndim else int(at)
-    order: NDArray = by_numpy("insert", np.insert, np.arange(n), place, np.arange(n, n + count))
+    places_for_numpy = positions if positions.ndim else int(positions)
+    order: NDArray = by_numpy("insert", np.insert, np.arange(n), places_for_numpy, np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k, mode="promise_in_bounds")

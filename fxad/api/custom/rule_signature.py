@@ -83,10 +83,10 @@ class PassedNumbers:
 
     def fill(self, rest: object) -> object:
         """Return the argument, given its other leaves in a tree with None in place of the numbers."""
-        others = tree.flatten_up_to(self.structure, rest) or ()
+        other_leaves = tree.flatten_up_to(self.structure, rest) or ()
         return tree.unflatten(
             self.structure,
-            [v if fixed else x for fixed, v, x in zip(self.passed, self.values, others, strict=True)],
+            [v if fixed else x for fixed, v, x in zip(self.passed, self.values, other_leaves, strict=True)],
         )
 
 
@@ -176,8 +176,8 @@ class Signature:
 
     def arguments(self, leaves: Sequence[object]) -> list[object]:
         """Return all arguments, from the leaves of those that rules are about."""
-        rest = iter(self.primals(leaves))
-        return [self.nondiff[k] if k in self.nondiff else next(rest) for k in range(len(self.names))]
+        rule_arguments = iter(self.primals(leaves))
+        return [self.nondiff[k] if k in self.nondiff else next(rule_arguments) for k in range(len(self.names))]
 
     def primals(self, leaves: Sequence[object]) -> tuple[object, ...]:
         """Return the arguments that rules are about, from their leaves."""
@@ -194,8 +194,8 @@ class Signature:
         have cotangents; of more results, each alone. Results without a cotangent are in all sets."""
         leaves = [k for k, a in enumerate(self.out_avals) if a.inexact]
         sizes = range(1, len(leaves)) if len(leaves) <= 3 else (1,)
-        sets = [some for size in sizes for some in combinations(leaves, size)]
-        return [*[tuple([k in some or k not in leaves for k in range(len(self.out_avals))]) for some in sets], None]
+        sets = [subset for size in sizes for subset in combinations(leaves, size)]
+        return [*[tuple([k in subset or k not in leaves for k in range(len(self.out_avals))]) for subset in sets], None]
 
     @property
     def out_paths(self) -> tuple[str, ...]:
@@ -235,11 +235,11 @@ def with_none(
 ) -> Any:
     """Return the tree of tangents: None for a leaf that has none. `values` are those of the leaves marked in
     `perturbed`; the others are symbolic zeros."""
-    remaining = iter(values)
-    marks = [a.inexact for a in avals] if perturbed is None else perturbed
-    pairs = zip(avals, marks, strict=True)
+    tangents = iter(values)
+    has_tangent = [a.inexact for a in avals] if perturbed is None else perturbed
+    pairs = zip(avals, has_tangent, strict=True)
     return tree.unflatten(
-        structure, [next(remaining) if m else SymbolicZero(a) if a.inexact else None for a, m in pairs]
+        structure, [next(tangents) if m else SymbolicZero(a) if a.inexact else None for a, m in pairs]
     )
 
 
@@ -341,9 +341,9 @@ def directions(
         leaves = tree.leaves(value)  # as in JAX: one leaf needs no structure
         leaves = leaves if len(leaves) == 1 and leaves[0] is value else None
     if leaves is None or any([x is not None and tree.structure(x).num_nodes != 1 for x in leaves]):
-        actual, want = tree.structure(value), tangent_tree(structure, avals)
+        actual, expected = tree.structure(value), tangent_tree(structure, avals)
         raise TreeError(
-            f"{what} returns the {role} {tree.shape_text(actual)}, it must be {tree.shape_text(want)} as {of}",
+            f"{what} returns the {role} {tree.shape_text(actual)}, it must be {tree.shape_text(expected)} as {of}",
             remedy=f"a {role} has the structure of {of}, with None for integers and bools, or where it vanishes",
         )
     out: list[object] = []
@@ -377,10 +377,11 @@ def is_absent_direction(x: object, aval: Aval) -> bool:
 
 def check_types(what: str, verb: str, paths: Sequence[str], wants: Sequence[Aval], actual: Sequence[Aval]) -> None:
     """Raise ShapeError, DTypeError for the first type that is not as wanted."""
-    for path, want, have in zip(paths, wants, actual, strict=True):
-        if have is not want:
-            error = mismatch(have, want)
+    for path, expected, returned in zip(paths, wants, actual, strict=True):
+        if returned is not expected:
+            error = mismatch(returned, expected)
             raise error(
-                f"{what} returns {have} {verb} {path}, which is {want}",
-                remedy=f"return {want} there" + ("" if error is ShapeError else f": astype('{want.dtype.name}')"),
+                f"{what} returns {returned} {verb} {path}, which is {expected}",
+                remedy=f"return {expected} there"
+                + ("" if error is ShapeError else f": astype('{expected.dtype.name}')"),
             )

@@ -169,8 +169,8 @@ class TracedCall:
         leaves = [k for k, part in enumerate(parts) for _ in range(part.num_leaves)]
         arguments = list(dict.fromkeys([k for k, m in zip(leaves, self.perturbed, strict=True) if m]))
         sizes = range(1, len(arguments) + 1) if len(arguments) <= 3 else (1, len(arguments))
-        sets = [some for size in sizes for some in combinations(arguments, size)]
-        return [tuple([m and k in some for k, m in zip(leaves, self.perturbed, strict=True)]) for some in sets]
+        sets = [subset for size in sizes for subset in combinations(arguments, size)]
+        return [tuple([m and k in subset for k, m in zip(leaves, self.perturbed, strict=True)]) for subset in sets]
 
     @cached_property
     def perturbed(self) -> tuple[bool, ...]:
