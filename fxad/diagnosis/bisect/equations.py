@@ -95,9 +95,9 @@ class EquationSearch:
             return None
         found = self._with_fewest_equations(jaxpr, operands, end, kind)
         if 1 < found.count < len(jaxpr.eqns) and found.alone:
-            again = self.find(found.jaxpr, found.operands, kind)
-            if again is not None and again.alone and again.count < found.count:
-                return again
+            shorter = self.find(found.jaxpr, found.operands, kind)
+            if shorter is not None and shorter.alone and shorter.count < found.count:
+                return shorter
         return found
 
     def _with_fewest_equations(self, jaxpr: Jaxpr, operands: HostOperands, end: int, kind: str | None) -> Found:
@@ -111,23 +111,23 @@ class EquationSearch:
             # The run from equation 0 is not the program that differed: it has only the operands that it reads, and so
             # another scale, and it is compiled anew. If it agrees, it is returned all the same, as not `alone`.
             first = first_true(agrees, 0, first) - 1 if end > 1 and not agrees(0) else 0
-        part, values = self._window(jaxpr, operands, first, end)
-        found = self.compare(part, values)
+        window, values = self._window(jaxpr, operands, first, end)
+        outcome = self.compare(window, values)
         eqn = jaxpr.eqns[end - 1]
-        if first == end - 1 and is_of(kind, found):
+        if first == end - 1 and is_of(kind, outcome):
             self.bar.what = f"bisecting {eqn.prim.name}"
             inner = self._in_bodies(eqn, values_of(eqn, values), kind)
             if inner is not None:
                 return inner
-        alone = is_of(kind, found)
-        shown = found if alone else self.compare(prefix(jaxpr, end), operands)  # what the whole program shows
+        alone = is_of(kind, outcome)
+        difference = outcome if alone else self.compare(prefix(jaxpr, end), operands)  # what the whole program shows
         return Found(
-            part,
+            window,
             tuple(values),
             (eqn,),
             (),
-            shown if isinstance(shown, Mismatch) else None,
-            shown if isinstance(shown, Failure) else None,
+            difference if isinstance(difference, Mismatch) else None,
+            difference if isinstance(difference, Failure) else None,
             end - first,
             alone,
         )
@@ -137,10 +137,10 @@ class EquationSearch:
         eqns = jaxpr.eqns[first:end]
         free = live_ins(eqns)
         outs = _read_after(jaxpr, end, eqns)
-        part = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
+        window = subprogram(eqns, free, outs or jaxpr.eqns[end - 1].outs, jaxpr.name)
         before = subprogram(jaxpr.eqns[:first], jaxpr.ins, free, jaxpr.name)
         values = self.expected(before, operands)
-        return part, in_dtypes(values, part.in_avals)
+        return window, in_dtypes(values, window.in_avals)
 
     # ---------------------------------------------------------------------------------------------------- bodies
 
@@ -152,18 +152,18 @@ class EquationSearch:
             return None
         layout = prim.layout
         runs: list[tuple[str, Jaxpr, list[NDArray], list[NDArray]]] = []
-        found: list[tuple[str, Jaxpr, list[NDArray]]] = []
+        differing: list[tuple[str, Jaxpr, list[NDArray]]] = []
 
         def check() -> None:
             outcomes = self.candidate.run_all([(body, args) for _, body, args, _ in runs])
             for (label, body, args, expected), outcome in zip(runs, outcomes, strict=False):
                 if is_of(kind, judge(expected, outcome, closeness_for(self.tolerance, args))):
-                    found.append((label, body, args))
+                    differing.append((label, body, args))
                     break
             runs.clear()
 
-        def run_body(at: int, step: int | None, args: list[NDArray]) -> list[NDArray] | None:
-            body = layout.bodies[at]
+        def run_body(body_number: int, step: int | None, args: list[NDArray]) -> list[NDArray] | None:
+            body = layout.bodies[body_number]
             expected = self.expected(body.jaxpr, args)  # in the dtype of the reference, which may have a wider range
             label = body_label(eqn, body.jaxpr)
             if step is not None:
@@ -171,15 +171,15 @@ class EquationSearch:
             runs.append((label, body.jaxpr, args, expected))
             if len(runs) == (_AT_ONCE if isinstance(self.candidate, ChildSide) else 1):
                 check()
-            return None if found else in_dtypes(expected, body.jaxpr.out_avals)
+            return None if differing else in_dtypes(expected, body.jaxpr.out_avals)
 
         self.runs += 1
         run_by_layout(layout, values, [v.aval for v in eqn.outs], run_body)
-        if not found and runs:
+        if not differing and runs:
             check()
-        if not found:
+        if not differing:
             return None
-        label, body, args = found[0]
+        label, body, args = differing[0]
         inner = self.find(body, args, kind)
         if inner is None:
             return None
@@ -191,9 +191,9 @@ def judge(expected: Sequence[NDArray], outcome: Outcome, close: Closeness) -> Mi
     return outcome if isinstance(outcome, Failure) else close.first(expected, outcome)
 
 
-def is_of(kind: str | None, found: Mismatch | Failure | None) -> bool:
+def is_of(kind: str | None, difference: Mismatch | Failure | None) -> bool:
     """Return True for a difference of a kind: a failure of this kind, or values (None)."""
-    return found.kind == kind if isinstance(found, Failure) else kind is None and found is not None
+    return difference.kind == kind if isinstance(difference, Failure) else kind is None and difference is not None
 
 
 def in_dtypes(values: Sequence[NDArray], avals: Sequence[Aval]) -> list[NDArray]:
@@ -223,9 +223,9 @@ def prefix(jaxpr: Jaxpr, k: int) -> Jaxpr:
 
 def _read_after(jaxpr: Jaxpr, k: int, eqns: Sequence[Eqn]) -> list[Var]:
     """Return the results of equations that equation k or a later one reads, or the program returns."""
-    made = {v for e in eqns for v in e.outs}
-    read = [*[a for e in jaxpr.eqns[k:] for a in e.ins], *jaxpr.outs]
-    return [a for a in dict.fromkeys(read) if not isinstance(a, Lit) and a in made]
+    results = {v for e in eqns for v in e.outs}
+    later_operands = [*[a for e in jaxpr.eqns[k:] for a in e.ins], *jaxpr.outs]
+    return [a for a in dict.fromkeys(later_operands) if not isinstance(a, Lit) and a in results]
 
 
 def values_of(eqn: Eqn, values: Sequence[NDArray]) -> list[NDArray]:

@@ -132,17 +132,17 @@ def _first_new_value(domain: ProofDomain, question: Question, args: Sequence[Exa
 
     evaluate(domain, left, ours, lambda _, outs: values.update(map(key, outs)))
     needed = dce(right.with_outs(right.outs[result : result + 1]))
-    found: list[Eqn] = []
+    new_equations: list[Eqn] = []
 
-    def look(eqn: Eqn, outs: Sequence[ExactValue]) -> None:
-        if not found and not isinstance(eqn.prim, MOVES) and not all([key(x) in values for x in outs]):
-            found.append(eqn)
+    def visit(eqn: Eqn, outs: Sequence[ExactValue]) -> None:
+        if not new_equations and not isinstance(eqn.prim, MOVES) and not all([key(x) in values for x in outs]):
+            new_equations.append(eqn)
 
-    evaluate(domain, needed, theirs, look)
+    evaluate(domain, needed, theirs, visit)
     reason = f"the expressions of result {result} differ, and no difference was found in float64"
-    if not found:
+    if not new_equations:
         return Unknown("", reason)
-    eqn = found[0]
+    eqn = new_equations[0]
     number = next((k for k, e in enumerate(right.eqns) if e.prim == eqn.prim and e.source is eqn.source), None)
     label = f"equation {number} " if number is not None else ""
     return Unknown(f"{label}({eqn.prim.name}) of {right.name}", reason, source_text(eqn.source))

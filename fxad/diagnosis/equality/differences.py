@@ -86,15 +86,19 @@ def difference(question: Question) -> Counterexample | None:
     with Progress("searching for a difference", unit=" draws") as bar:
         for args in _draws(question):
             bar.step()
-            found = _compared(question, args)
-            if found is None or not _confirmed(question, found) or not _shown_by_floats(question, found):
+            counterexample = _compared(question, args)
+            if counterexample is None or not _is_real(question, counterexample):
                 continue
-            simpler = _shrunk(question, found)
-            return simpler if _confirmed(question, simpler) and _shown_by_floats(question, simpler) else found
+            simpler = _shrunk(question, counterexample)
+            return simpler if _is_real(question, simpler) else counterexample
     return None
 
 
-def _shown_by_floats(question: Question, found: Counterexample) -> bool:
+def _is_real(question: Question, counterexample: Counterexample) -> bool:
+    return _confirmed(question, counterexample) and _shown_by_floats(question, counterexample)
+
+
+def _shown_by_floats(question: Question, counterexample: Counterexample) -> bool:
     """Return True if the programs have results in their own dtypes, and differ in them where one of them reads the
     floats of a dtype: in float64, a conversion to float16 rounds nothing, and `reduce_precision` to it does."""
     kinds = {type(e.prim) for p in question.programs for body in distinct_jaxprs(p) for e in body.eqns}
@@ -102,16 +106,16 @@ def _shown_by_floats(question: Question, found: Counterexample) -> bool:
         return True
     pairs = zip(question.programs, question.bound, strict=True)
     try:
-        ours, theirs = [run(p, [*bound, *found.args])[found.result] for p, bound in pairs]
+        ours, theirs = [run(p, [*bound, *counterexample.args])[counterexample.result] for p, bound in pairs]
     except FxadError:  # a check failed: no evidence
         return False
-    return kinds.isdisjoint(OF_DTYPES) or bool(bytes_differ(ours, theirs)[found.index])
+    return kinds.isdisjoint(OF_DTYPES) or bool(bytes_differ(ours, theirs)[counterexample.index])
 
 
-def _confirmed(question: Question, found: Counterexample) -> bool:
+def _confirmed(question: Question, counterexample: Counterexample) -> bool:
     """Return True if the results differ however their equations are rounded: a floor or a comparison at a jump has a
     wrong value in float64 that rounding in one more direction changes."""
-    return _compared(question, found.args, _CONFIRMING) is not None
+    return _compared(question, counterexample.args, _CONFIRMING) is not None
 
 
 def _draws(question: Question) -> Iterator[list[NDArray]]:
@@ -121,26 +125,26 @@ def _draws(question: Question) -> Iterator[list[NDArray]]:
     programs = question.programs
     constants = sorted({x for p in programs for x in _constants(p)}, key=abs, reverse=True)
     integers = any([x is None and not a.inexact for a, x in zip(question.avals, question.known, strict=True)])
-    near: list[tuple[float, float] | None] = [None] * (_DRAWS + len(_EXTREME) * integers)
-    near += [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
-    again = len(near)
+    targets: list[tuple[float, float] | None] = [None] * (_DRAWS + len(_EXTREME) * integers)
+    targets += [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
+    n_kinds = len(targets)
     floats = sum([a.size for a, x in zip(question.avals, question.known, strict=True) if x is None and a.inexact])
-    near += [None] * max(0, -(-_ELEMENTS // floats) - _DRAWS if floats else 0)
+    targets += [None] * max(0, -(-_ELEMENTS // floats) - _DRAWS if floats else 0)
     work = sum([len(body.eqns) for p in programs for body in distinct_jaxprs(p)])
-    for draw in range(min(len(near), max(3, _MAX_EQUATIONS // max(work, 1)))):
+    for draw in range(min(len(targets), max(3, _MAX_EQUATIONS // max(work, 1)))):
         source = np.random.default_rng([question.seed, draw])
         yield [
-            _drawn(source, aval, draw if draw < again else draw % _DRAWS, near[draw]) if value is None else value
+            _drawn(source, aval, draw if draw < n_kinds else draw % _DRAWS, targets[draw]) if value is None else value
             for aval, value in zip(question.avals, question.known, strict=True)
         ]
 
 
-def _drawn(source: np.random.Generator, aval: Aval, draw: int, near: tuple[float, float] | None) -> NDArray:
+def _drawn(source: np.random.Generator, aval: Aval, draw: int, target: tuple[float, float] | None) -> NDArray:
     shape, dtype = aval.shape, aval.dtype
     if dtype == dtypes.bool_:
         return np.asarray(source.integers(0, 2, shape).astype(np.bool_))
-    if near is not None:
-        constant, side = near
+    if target is not None:
+        constant, side = target
         if not aval.inexact:
             real = np.full(shape, constant + side)
         elif side:
@@ -183,13 +187,13 @@ def _special(question: Question) -> Iterator[list[NDArray]]:
 @by_value
 def _constants(jaxpr: Jaxpr) -> tuple[float, ...]:
     """Return the finite real constants of a program."""
-    found = set[float]()
+    constants = set[float]()
     for body in distinct_jaxprs(jaxpr):
         for a in (a for eqn in body.eqns for a in eqn.ins):
             value = literal_number(a)
             if value is not None and a.aval.dtype not in dtypes.COMPLEX and np.isfinite(float(value)):
-                found.add(float(value))
-    return tuple(sorted(found))
+                constants.add(float(value))
+    return tuple(sorted(constants))
 
 
 def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROUNDINGS) -> Counterexample | None:
@@ -204,13 +208,13 @@ def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROU
         if all([np.array_equal(x, y) for x, y in zip(runs[0][0], runs[1][0], strict=True)]):
             return None
         for k in range(1, 1 + roundings):
-            for of, (p, operands) in zip(runs, pairs, strict=True):
-                of.append(_run_rounded(p, operands, k))
+            for runs_of_program, (p, operands) in zip(runs, pairs, strict=True):
+                runs_of_program.append(_run_rounded(p, operands, k))
     except Exception:  # noqa: BLE001  # float64 does not fit this program (a cast of bits), or a check failed: no evidence
         return None
     best: tuple[float, Counterexample] | None = None
     for q in range(len(question.programs[0].outs)):
-        ours, theirs = [np.stack([np.asarray(outs[q]) for outs in of]) for of in runs]
+        ours, theirs = [np.stack([np.asarray(outs[q]) for outs in runs_of_program]) for runs_of_program in runs]
         if not ours.size:
             continue
         if ours.dtype.kind in "fc":
@@ -223,13 +227,13 @@ def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROU
             finite = np.isfinite(ours).all(0) & np.isfinite(theirs).all(0)
             ratio = np.where(finite, ratio, 0.0)
         else:
-            steady = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
-            ratio = np.where(steady & (ours[0] != theirs[0]), 2.0, 0.0)
+            is_stable = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
+            ratio = np.where(is_stable & (ours[0] != theirs[0]), 2.0, 0.0)
         large = (ratio > 1) & (ratio >= ratio.max() / 8)
-        at = np.unravel_index(int(np.argmax(large)), ratio.shape)  # the first of those that differ most
-        if ratio[at] > 1 and (best is None or ratio[at] > best[0]):
-            pair = [np.asarray(of[0][q])[at].item() for of in runs]
-            best = float(ratio[at]), Counterexample(tuple(args), q, tuple(map(int, at)), *pair)
+        index = np.unravel_index(int(np.argmax(large)), ratio.shape)  # the first of those that differ most
+        if ratio[index] > 1 and (best is None or ratio[index] > best[0]):
+            pair = [np.asarray(runs_of_program[0][q])[index].item() for runs_of_program in runs]
+            best = float(ratio[index]), Counterexample(tuple(args), q, tuple(map(int, index)), *pair)
     return None if best is None else best[1]
 
 
@@ -275,10 +279,10 @@ def _bounded(
 
     Raises: ValueError after `_MAX_STEPS` steps of loops, of all together.
     """
-    made = itertools.count(1)
+    step_numbers = itertools.count(1)
 
     def body(jaxpr: Jaxpr, values: list[NDArray]) -> list[NDArray]:
-        if next(made) > _MAX_STEPS:
+        if next(step_numbers) > _MAX_STEPS:
             raise ValueError("the loops do not end")
         return run_body(jaxpr, values)
 

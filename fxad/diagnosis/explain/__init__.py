@@ -2,7 +2,8 @@
 
 from fxad.diagnosis.explain.error_tables import ErrorRow, ErrorTable
 from fxad.diagnosis.explain.explain import explain
+from fxad.diagnosis.explain.memory_rows import MemoryRow
 from fxad.diagnosis.explain.page import Page
-from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
+from fxad.diagnosis.explain.time_rows import TimeRow
 
 __all__ = ["ErrorRow", "ErrorTable", "MemoryRow", "Page", "TimeRow", "explain"]

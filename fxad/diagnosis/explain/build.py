@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from fxad.diagnosis.explain.cost_sections import NOWHERE, digits_section, memory_section, time_section
 from fxad.diagnosis.explain.error_tables import ErrorTable
+from fxad.diagnosis.explain.memory_rows import memory
 from fxad.diagnosis.explain.observations import Place
 from fxad.diagnosis.explain.page import Findings, Page, PageBlock, PageSection
+from fxad.diagnosis.explain.parts import explained_program
 from fxad.diagnosis.explain.profiles import read_profile
 from fxad.diagnosis.explain.program_sections import (
     DIFF_EQUATIONS,
@@ -18,9 +20,9 @@ from fxad.diagnosis.explain.program_sections import (
     stages_section,
     units_section,
 )
-from fxad.diagnosis.explain.rows import estimated_times, measured_times, memory, subject
 from fxad.diagnosis.explain.source_section import source_section
 from fxad.diagnosis.explain.texts import amount, duration, line_text
+from fxad.diagnosis.explain.time_rows import estimated_times, measured_times
 from fxad.diagnosis.explain.verdict import verdict
 from fxad.execution.executable import Executable
 from fxad.ir import Jaxpr
@@ -36,7 +38,7 @@ def page_of(
     compared: Jaxpr | None = None,
 ) -> Page:
     """Return the page of a compiled program. `compared` is the program that it is compared with."""
-    s = subject(executable)
+    s = explained_program(executable)
     at_peak = memory(s)
     time = estimated_times(s)
     measured = None if profile is None else read_profile(profile)

@@ -9,11 +9,13 @@ from typing import Final, TypeVar
 
 from fxad.diagnosis.explain.equations import Equations, shortened
 from fxad.diagnosis.explain.error_tables import ErrorTable, errors_by_line, relevant_errors
+from fxad.diagnosis.explain.memory_rows import Memory, MemoryRow
 from fxad.diagnosis.explain.observations import Place
 from fxad.diagnosis.explain.page import EquationRows, PageBlock, PageSection, Picture
+from fxad.diagnosis.explain.parts import Callers, ExplainedProgram
 from fxad.diagnosis.explain.picture import curve_picture
-from fxad.diagnosis.explain.rows import Callers, ExplainedProgram, Memory, MemoryRow, TimeRow
 from fxad.diagnosis.explain.texts import amount, digits_left, duration, line_text, percent
+from fxad.diagnosis.explain.time_rows import TimeRow
 from fxad.ir import SourceLocation
 from fxad.support.tables import Table
 

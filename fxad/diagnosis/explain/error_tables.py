@@ -8,8 +8,8 @@ from typing import Final, Protocol, final, runtime_checkable
 
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.observations import NAMED, Observation, Place, limited
+from fxad.diagnosis.explain.parts import ExplainedProgram
 from fxad.diagnosis.explain.problems import PageProblem
-from fxad.diagnosis.explain.rows import ExplainedProgram
 from fxad.diagnosis.explain.texts import digits_left, line_text, percent
 from fxad.ir import Jaxpr, SourceLocation
 

@@ -103,12 +103,12 @@ class _Walk:
 
     def _instruction(self, i: Instruction, operands: tuple[_BuffersOfResult, ...]) -> _BuffersOfResult:
         ins = [self.nodes.get(k, _NOTHING) for k in i.operands]
-        passed = self._passed(i, ins, operands)
+        operand_buffers = self._passed(i, ins, operands)
         if i.opcode not in _VIEWS:
             for node in () if i.opcode in _RUN_BODIES else ins:  # what a body contains reads
                 self._read(node, i)
             self.steps.append(i)
-        return self._with_defined(i, passed)
+        return self._with_defined(i, operand_buffers)
 
     def _passed(
         self, i: Instruction, ins: list[_BuffersOfResult], operands: tuple[_BuffersOfResult, ...]
@@ -152,18 +152,19 @@ class _Walk:
                 if reader is not None and (not self.readers[b] or self.readers[b][-1] is not reader):
                     self.readers[b].append(reader)
 
-    def _with_defined(self, i: Instruction, passed: _BuffersOfResult) -> _BuffersOfResult:
+    def _with_defined(self, i: Instruction, operand_buffers: _BuffersOfResult) -> _BuffersOfResult:
         """Return the node of a result: buffers that the instruction defines replace those that are passed on."""
-        here = self.defined.get(i.id)
-        if here is None:
-            return passed
+        defined_buffers = self.defined.get(i.id)
+        if defined_buffers is None:
+            return operand_buffers
         now = max(0, len(self.steps) - 1)
-        for b in here.values():
+        for b in defined_buffers.values():
             if b is not None:
                 self.begin[b] = min(self.begin.get(b, now), now)
                 self.end[b] = max(self.end.get(b, now), now)
                 self.readers.setdefault(b, [])
-        return _overlaid(passed, here, (), {path[:k] for path in here for k in range(1, len(path) + 1)})
+        prefixes = {path[:k] for path in defined_buffers for k in range(1, len(path) + 1)}
+        return _overlaid(operand_buffers, defined_buffers, (), prefixes)
 
 
 def _merged(nodes: list[_BuffersOfResult]) -> _BuffersOfResult:
@@ -198,8 +199,8 @@ def _bytes_in_use(spans: tuple[Span, ...], steps: int) -> list[int]:
     for span in spans:
         b = span.buffer
         places.setdefault((b.allocation, b.offset, b.size), []).append(span)
-    for (_, _, size), here in places.items():
-        for begin, end in _united(here):
+    for (_, _, size), spans_in_place in places.items():
+        for begin, end in _united(spans_in_place):
             change[begin] += size
             change[end + 1] -= size
     out, now = [], 0
@@ -211,13 +212,13 @@ def _bytes_in_use(spans: tuple[Span, ...], steps: int) -> list[int]:
 
 def _united(spans: list[Span]) -> list[tuple[int, int]]:
     """Return the union of spans as disjoint intervals."""
-    out: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for span in sorted(spans, key=attrgetter("begin", "end")):
-        if out and span.begin <= out[-1][1]:
-            out[-1] = out[-1][0], max(out[-1][1], span.end)
+        if intervals and span.begin <= intervals[-1][1]:
+            intervals[-1] = intervals[-1][0], max(intervals[-1][1], span.end)
         else:
-            out.append((span.begin, span.end))
-    return out
+            intervals.append((span.begin, span.end))
+    return intervals
 
 
 @final
@@ -241,32 +242,32 @@ def shares(assignment: Assignment, flat: BufferSchedule) -> list[Share]:
     Law: no byte belongs to two buffers, so the shares sum to at most `assignment.bytes`.
     """
     peak = flat.peak
-    out: list[Share] = []
+    result: list[Share] = []
     for number, size in assignment.sizes.items():
         free: list[_Piece] = [(0, size)]
-        here = [s for s in flat.spans if s.buffer.allocation == number]
-        live = [s for s in here if s.begin <= peak <= s.end]
-        others = [s for s in here if not s.begin <= peak <= s.end]
+        spans_in_allocation = [s for s in flat.spans if s.buffer.allocation == number]
+        live = [s for s in spans_in_allocation if s.begin <= peak <= s.end]
+        others = [s for s in spans_in_allocation if not s.begin <= peak <= s.end]
         live.sort(key=lambda s: (-s.buffer.size, s.begin - s.end, s.buffer.id))
         others.sort(key=lambda s: (s.begin - s.end, -s.buffer.size, s.buffer.id))
         for at_peak, spans in ((True, live), (False, others)):
             for s in spans:
                 free, n = _taken(free, s.buffer.offset, s.buffer.offset + s.buffer.size)
                 if n:
-                    out.append(Share(s, n, at_peak))
+                    result.append(Share(s, n, at_peak))
                 if not free:
                     break
-    return out
+    return result
 
 
 def _taken(free: list[_Piece], begin: int, end: int) -> tuple[list[_Piece], int]:
     """Return the free pieces without the bytes from `begin` to `end`, and how many of those were free."""
     first = bisect_right(free, begin, key=itemgetter(1))
-    left: list[_Piece] = []
+    remaining: list[_Piece] = []
     n, last = 0, first
     while last < len(free) and free[last][0] < end:
         start, stop = free[last]
         n += min(stop, end) - max(start, begin)
-        left += [piece for piece in ((start, min(stop, begin)), (max(start, end), stop)) if piece[0] < piece[1]]
+        remaining += [piece for piece in ((start, min(stop, begin)), (max(start, end), stop)) if piece[0] < piece[1]]
         last += 1
-    return [*free[:first], *left, *free[last:]] if n else free, n
+    return [*free[:first], *remaining, *free[last:]] if n else free, n

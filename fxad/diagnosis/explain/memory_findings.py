@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from fxad.diagnosis.explain.equations import ExplainedEquation
+from fxad.diagnosis.explain.memory_rows import Memory, MemoryRow
 from fxad.diagnosis.explain.observations import NAMED, SHARE, Observation, Place, limited
 from fxad.diagnosis.explain.origins import TRANSPOSED
+from fxad.diagnosis.explain.parts import ExplainedProgram
 from fxad.diagnosis.explain.problems import PageProblem
-from fxad.diagnosis.explain.rows import ExplainedProgram, Memory, MemoryRow
 from fxad.diagnosis.explain.texts import amount, called_from, line_text
 from fxad.dtypes import DType
 from fxad.ir import Aval, HigherOrder, Var, source_location

@@ -11,8 +11,9 @@ from textwrap import fill
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
+from fxad.diagnosis.explain.memory_rows import MemoryRow
 from fxad.diagnosis.explain.problems import PageProblem
-from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
+from fxad.diagnosis.explain.time_rows import TimeRow
 from fxad.errors import ArgumentError, described, shown
 from fxad.support.atomic_file import write_whole
 from fxad.support.tables import WIDE, ConsoleOptions, Table

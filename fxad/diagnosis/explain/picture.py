@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.diagnosis.explain.rows import Memory, MemoryRow
+from fxad.diagnosis.explain.memory_rows import Memory, MemoryRow
 from fxad.diagnosis.explain.texts import amount, line_text
 from fxad.support.tables import escaped
 

@@ -14,8 +14,9 @@ from fxad.core import tree
 from fxad.core.diff import side_by_side
 from fxad.diagnosis.explain.equations import Equations
 from fxad.diagnosis.explain.memory_findings import by_argument
+from fxad.diagnosis.explain.memory_rows import Memory
 from fxad.diagnosis.explain.page import LISTED, Listing, PageBlock, PageSection, PreformattedLines
-from fxad.diagnosis.explain.rows import ExplainedProgram, Memory
+from fxad.diagnosis.explain.parts import ExplainedProgram
 from fxad.diagnosis.explain.texts import amount
 from fxad.execution.executable import Lowered
 from fxad.ir import Jaxpr, Var

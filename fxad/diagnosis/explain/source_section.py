@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 from fxad.diagnosis.explain.cost_sections import file_and_number, sums, with_calls
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation
 from fxad.diagnosis.explain.error_tables import ErrorTable, errors_by_line
+from fxad.diagnosis.explain.memory_rows import MemoryRow
 from fxad.diagnosis.explain.page import PageBlock, PageSection, SourceLines
-from fxad.diagnosis.explain.rows import MemoryRow, TimeRow
 from fxad.diagnosis.explain.texts import duration, line_text
+from fxad.diagnosis.explain.time_rows import TimeRow
 from fxad.ir import HigherOrder
 from fxad.storage.source_lines import text_of
 from fxad.support.tables import Table

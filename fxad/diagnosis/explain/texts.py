@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite, isnan, log10
 
-from fxad.diagnosis.explain.rows import Callers
+from fxad.diagnosis.explain.parts import Callers
 from fxad.ir import SourceLocation
 
 

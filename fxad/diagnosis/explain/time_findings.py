@@ -9,9 +9,10 @@ from typing import TypeAlias
 from fxad.core.diff import diff
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, recomputes
 from fxad.diagnosis.explain.observations import NAMED, Observation, Place, limited
+from fxad.diagnosis.explain.parts import ExplainedProgram, callers_of
 from fxad.diagnosis.explain.problems import PageProblem
-from fxad.diagnosis.explain.rows import ExplainedProgram, TimeRow, callers_of
 from fxad.diagnosis.explain.texts import called_from, duration, line_text
+from fxad.diagnosis.explain.time_rows import TimeRow
 from fxad.ir import Aval, HigherOrder, Jaxpr, Primitive, source_location
 from fxad.primitives.check import CallsHost
 from fxad.primitives.control.remat import Remat

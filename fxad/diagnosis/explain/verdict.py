@@ -11,11 +11,13 @@ from typing import final
 from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.error_tables import ErrorTable, digit_findings
 from fxad.diagnosis.explain.memory_findings import memory_findings, missed_donations, stored_twice, wide_values
+from fxad.diagnosis.explain.memory_rows import Memory
 from fxad.diagnosis.explain.observations import Observation
 from fxad.diagnosis.explain.page import Findings
+from fxad.diagnosis.explain.parts import ExplainedProgram
 from fxad.diagnosis.explain.problems import PageProblem, ranked
-from fxad.diagnosis.explain.rows import ExplainedProgram, Memory, TimeRow
 from fxad.diagnosis.explain.time_findings import compiled_again, recomputed, time_findings
+from fxad.diagnosis.explain.time_rows import TimeRow
 from fxad.ir import Jaxpr
 
 
