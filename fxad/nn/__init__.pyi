@@ -28,7 +28,7 @@ from .activations import (
 )
 from .attention import dot_product_attention as dot_product_attention
 from .layers import dropout as dropout, embedding as embedding
-from .normalisations import (
+from .normalizations import (
     log_softmax as log_softmax,
     logmeanexp as logmeanexp,
     logsumexp as logsumexp,

@@ -10,7 +10,7 @@ import numpy as np
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ParameterError, ShapeError, shown
-from fxad.nn.normalisations import logsumexp, softmax
+from fxad.nn.normalizations import logsumexp, softmax
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite_all
 from fxad.operations.arguments import flag, number, one_or_more

@@ -16,7 +16,7 @@ from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.parallel import AxisName, named_axes
-from fxad.nn.normalisations import apply_around
+from fxad.nn.normalizations import apply_around
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.operations.arguments import flag, number, to_int

@@ -4,7 +4,7 @@ from fxad.api.trees import global_norm
 from fxad.optim.clipping import Clip, ClipByGlobalNorm, clip, clip_by_global_norm
 from fxad.optim.lbfgs import Lbfgs, LbfgsState, lbfgs, line_search
 from fxad.optim.loss_scaling import LossScale, LossScaleState, keep_if, loss_scale
-from fxad.optim.optimisers import (
+from fxad.optim.optimizers import (
     Adam,
     AdamState,
     Lion,

@@ -1,8 +1,8 @@
 """Optimisers: pairs of pure functions on trees, and the functions that combine them.
 
-    optimiser = optim.adam(1e-3)
-    state = optimiser.init(params)
-    updates, state = optimiser.update(gradients, state, params)
+    optimizer = optim.adam(1e-3)
+    state = optimizer.init(params)
+    updates, state = optimizer.update(gradients, state, params)
     params = optim.apply_updates(params, updates)
 
 Every optimiser is a frozen dataclass of its settings. Its state is a dataclass and a pytree, so it can be traced,

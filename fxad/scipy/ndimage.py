@@ -68,7 +68,7 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
     if whole and not places:
         return values
     total = fnp.zeros(places[0].shape if places else (), dtype)
-    for corner in itertools.product(*[_neighbours(x, order) for x in places]):
+    for corner in itertools.product(*[_neighbors(x, order) for x in places]):
         inside: Array | None = None
         index = []
         for (at, _), size in zip(corner, array.shape, strict=True):
@@ -87,7 +87,7 @@ def _interpolated(array: Array, cval: Array, order: int, mode: str, *places: Arr
     return _to_dtype(total, array.dtype)
 
 
-def _neighbours(x: Array, order: int) -> list[tuple[Array, Array | None]]:
+def _neighbors(x: Array, order: int) -> list[tuple[Array, Array | None]]:
     """Return the elements next to a place along one axis, and their weights."""
     wide = dtypes.int64 if x.dtype.itemsize == 8 else dtypes.int32
     if x.dtype in dtypes.INTEGER:  # widened: an index of 8 bits cannot be reflected in an axis of 200

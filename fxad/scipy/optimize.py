@@ -151,7 +151,7 @@ class _Limited:
     """L-BFGS: the last steps. `remember` and `direction` take the count before a step; the stored state has the count
     after it."""
 
-    optimiser: Lbfgs
+    optimizer: Lbfgs
 
     def init(self, x: Array, gradient: Array) -> LbfgsState[Array]:
         state = self.optimiser.remember(self.optimiser.init(x), x, gradient)

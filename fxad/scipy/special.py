@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError
-from fxad.nn.normalisations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
+from fxad.nn.normalizations import log_softmax as _log_softmax, logsumexp, softmax as _softmax
 from fxad.operations import special as operations
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import AxisLike

@@ -127,8 +127,8 @@ def _update_in_place(x: Array, _: HeldArrays, move: Move) -> Array:
     n = x.shape[-1]
     if n < 2:
         return x * 2.0
-    target, neighbour = ((0, 1), (n - 1, n - 2))[move.i % 2]
-    return x.at[..., target].set(x[..., target] - sine(x[..., neighbour]))
+    target, neighbor = ((0, 1), (n - 1, n - 2))[move.i % 2]
+    return x.at[..., target].set(x[..., target] - sine(x[..., neighbor]))
 
 
 def _triangular_product(x: Array, held: HeldArrays, move: Move) -> Array:

@@ -177,11 +177,11 @@ def check_sparsity(
 
 def _near(aval: Aval, value: NDArray | None, generator: np.random.Generator | None) -> NDArray:
     """Return a random value near to a given one, or around zero."""
-    centre: NDArray = np.zeros(aval.shape, aval.dtype) if value is None else value.astype(aval.dtype)
+    center: NDArray = np.zeros(aval.shape, aval.dtype) if value is None else value.astype(aval.dtype)
     if not aval.inexact or generator is None:
-        return centre
-    scale = np.ones(aval.shape) if value is None else np.multiply(0.1, np.add(1, np.abs(centre)))
-    return np.add(centre, np.multiply(scale, generator.standard_normal(aval.shape))).astype(aval.dtype)
+        return center
+    scale = np.ones(aval.shape) if value is None else np.multiply(0.1, np.add(1, np.abs(center)))
+    return np.add(center, np.multiply(scale, generator.standard_normal(aval.shape))).astype(aval.dtype)
 
 
 def check_covers(pattern: Pattern, nonzeros: object, mask: NDArray | None = None) -> None:

@@ -117,7 +117,7 @@ def test_a_failed_write_names_the_file(tmp_path: Path, monkeypatch: pytest.Monke
 _OPTIMISER = """
 import sys
 from fxad import tree
-assert "fxad.optim" not in sys.modules and "fxad.optim.optimisers" not in sys.modules
+assert "fxad.optim" not in sys.modules and "fxad.optim.optimizers" not in sys.modules
 state = tree.load(sys.argv[1])
 print(type(state).__module__, type(state["state"]).__name__)
 """

@@ -55,9 +55,9 @@ def page_of(
         residuals_section(at_peak, residuals),
         program_section(s.equations),
     ]
-    judgement = verdict(s, at_peak, time, digits, compared)
+    conclusion = verdict(s, at_peak, time, digits, compared)
     return Page(
-        executable.program.name, judgement.findings, at_peak.rows, tuple(time), tuple(sections), judgement.problems
+        executable.program.name, conclusion.findings, at_peak.rows, tuple(time), tuple(sections), conclusion.problems
     )
 
 

@@ -72,7 +72,7 @@ class Problem:
         outs = bind(Root(equation, run, point, tuple(programs), n), *captured, *self.guess)
         return forward.result(self.x_type, outs)
 
-    def _linearised(self) -> tuple[TracedFunction, Jaxpr]:
+    def _linearized(self) -> tuple[TracedFunction, Jaxpr]:
         """Linearize the equation with respect to the unknown: (captured, x) -> residuals; (directions, residuals) ->
         the derivative."""
         jaxpr, captured = self.equation.jaxpr, self.equation.captured

@@ -72,7 +72,7 @@ class Factors:
         last = self._last
         if last is not None and last[0].dtype == data.dtype and np.array_equal(last[0], data):
             return last[1]
-        solve = self._factorised(data)
+        solve = self._factorized(data)
         self._last = (np.array(data), solve)  # one assignment: other threads see either pair
         return solve
 
@@ -82,7 +82,7 @@ class Factors:
         same = np.array_equal(other.indptr, transpose.indptr) and np.array_equal(other.indices, transpose.indices)
         return "MMD_AT_PLUS_A" if same else "COLAMD"
 
-    def _factorised(self, data: NDArray) -> FactorSolve:
+    def _factorized(self, data: NDArray) -> FactorSolve:
         def singular(b: NDArray, _transposed: bool) -> NDArray:
             return np.full_like(b, np.nan)
 
