@@ -21,10 +21,16 @@ def documented(
     """
     phrase = inspect.cleandoc(type(prim).__doc__ or "")
     phrase = phrase.partition("\n\n")[0] if summary else phrase
-    function.__name__ = function.__qualname__ = name = name or prim.name
+    doc = "Return " + (f"t{phrase[1:]}" if phrase.startswith("The ") else phrase)
+    return named(function, signature, name or prim.name, doc)
+
+
+def named(function: Callable[..., object], signature: F, name: str, doc: str) -> F:
+    """Return `function` under a name, with a docstring. Type checkers see `signature`."""
+    function.__name__ = function.__qualname__ = name
     if isinstance(function, FunctionType):  # tracebacks and profilers show the name of the code
         function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
-    function.__doc__ = "Return " + (f"t{phrase[1:]}" if phrase.startswith("The ") else phrase)
+    function.__doc__ = doc
     return cast("F", function)  # its parameters are those of `signature`
 
 

@@ -8,13 +8,14 @@ indices. `mode` defines windows out of range: "clip" clamps them; "drop" (or "fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.ir import as_shape
+from fxad.lax.documented import named
 from fxad.lax.elementwise import neg
 from fxad.operations import indexing
 from fxad.operations.arguments import function, text
@@ -31,6 +32,7 @@ from fxad.primitives.gather_scatter import (
 )
 from fxad.tracing.array import Array, ArrayLike, aval_of, binder
 
+F = TypeVar("F", bound=Callable[..., object])
 _Kind: TypeAlias = "type[Scatter | ScatterAdd | ScatterMul | ScatterMin | ScatterMax]"
 
 
@@ -119,20 +121,43 @@ def scatter(
     )
 
 
-def scatter_add(
-    operand: ArrayLike,
-    scatter_indices: ArrayLike,
-    updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | None = "drop",
-) -> Array:
-    """Return the operand with updates added to the windows at the index vectors; updates of one element are summed."""
-    return _scattered(
-        ScatterAdd, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
+def _scatter_function(signature: F, kind: _Kind, doc: str) -> F:
+    """Return the function of another primitive that takes the arguments of `scatter`."""
+
+    def of_kind(
+        operand: ArrayLike,
+        scatter_indices: ArrayLike,
+        updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | None = "drop",
+    ) -> Array:
+        return _scattered(
+            kind, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
+        )
+
+    return named(of_kind, signature, kind.name, doc)
+
+
+scatter_add = _scatter_function(
+    scatter,
+    ScatterAdd,
+    "Return the operand with updates added to the windows at the index vectors; updates of one element are summed.",
+)
+scatter_mul = _scatter_function(
+    scatter,
+    ScatterMul,
+    "Return the operand with the windows at the index vectors multiplied by updates; updates of one element are\n"
+    "multiplied.",
+)
+scatter_min = _scatter_function(
+    scatter, ScatterMin, "Return the minimum of the operand's windows at the index vectors and all updates."
+)
+scatter_max = _scatter_function(
+    scatter, ScatterMax, "Return the maximum of the operand's windows at the index vectors and all updates."
+)
 
 
 def scatter_sub(
@@ -149,55 +174,6 @@ def scatter_sub(
     mode = None if mode is None else text("scatter_sub", "mode", mode)
     numbers, flags = dimension_numbers, (indices_are_sorted, unique_indices, mode)
     return _scattered(ScatterAdd, operand, scatter_indices, neg(updates), numbers, *flags)
-
-
-def scatter_mul(
-    operand: ArrayLike,
-    scatter_indices: ArrayLike,
-    updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | None = "drop",
-) -> Array:
-    """Return the operand with the windows at the index vectors multiplied by updates; updates of one element are
-    multiplied."""
-    return _scattered(
-        ScatterMul, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
-def scatter_min(
-    operand: ArrayLike,
-    scatter_indices: ArrayLike,
-    updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | None = "drop",
-) -> Array:
-    """Return the minimum of the operand's windows at the index vectors and all updates."""
-    return _scattered(
-        ScatterMin, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
-
-
-def scatter_max(
-    operand: ArrayLike,
-    scatter_indices: ArrayLike,
-    updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | None = "drop",
-) -> Array:
-    """Return the maximum of the operand's windows at the index vectors and all updates."""
-    return _scattered(
-        ScatterMax, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode
-    )
 
 
 def scatter_apply(
