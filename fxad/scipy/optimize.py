@@ -154,16 +154,16 @@ class _Limited:
     optimizer: Lbfgs
 
     def init(self, x: Array, gradient: Array) -> LbfgsState[Array]:
-        state = self.optimiser.remember(self.optimiser.init(x), x, gradient)
+        state = self.optimizer.remember(self.optimizer.init(x), x, gradient)
         return replace(state, count=state.count + 1)
 
     def times(self, memory: LbfgsState[Array], gradient: Array) -> Array:
-        return self.optimiser.direction(replace(memory, count=memory.count - 1))
+        return self.optimizer.direction(replace(memory, count=memory.count - 1))
 
     def after(
         self, memory: LbfgsState[Array], step: Array, x: Array, gradient: Array, change: Array, first: Array
     ) -> LbfgsState[Array]:
-        state = self.optimiser.remember(memory, x, gradient)
+        state = self.optimizer.remember(memory, x, gradient)
         return replace(state, count=state.count + 1)
 
 

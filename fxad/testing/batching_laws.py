@@ -40,10 +40,10 @@ def check_vmap(case: Case, dims: tuple[int | None, ...] | None = None, size: int
     tolerance = max([program_tolerance(program, r) for r in rows])
     wants = [run(program, r) for r in rows]
     batched_outs = run(batched, stacked)
-    for k, (have, d) in enumerate(zip(batched_outs, out_dims, strict=True)):
-        for i, want in enumerate(wants):
-            row = have if d is None else np.take(have, i, d)
-            if problem := differ([row], [want[k]], slack=tolerance):
+    for k, (actual, d) in enumerate(zip(batched_outs, out_dims, strict=True)):
+        for i, expected in enumerate(wants):
+            row = actual if d is None else np.take(actual, i, d)
+            if problem := differ([row], [expected[k]], slack=tolerance):
                 fail(f"vmap over {at} differs from the loop in row {i}, result {k}: {problem}", program, args, batched)
     front = (0,) * len(program.outs)
     fronted = check_transform(lambda f: vmap(f, size, at, front)[0], program)
@@ -65,8 +65,8 @@ def check_vmap_identity(case: Case) -> None:
     if vmap(program, 3, (None,) * len(args))[0] is not program:
         fail("vmap over no operand is not the program", program, (), vmap(program, 3, (None,) * len(args))[0])
     one, _ = vmap(program, 1, (0,) * len(args), (0,) * len(program.outs))
-    have, want = run(one, [a[None] for a in args]), run(program, args)
-    if problem := differ([y[0] for y in have], want, slack=program_tolerance(program, args)):
+    actual, expected = run(one, [a[None] for a in args]), run(program, args)
+    if problem := differ([y[0] for y in actual], expected, slack=program_tolerance(program, args)):
         fail(f"vmap over one example: {problem}", program, args, one)
 
 

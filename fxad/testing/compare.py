@@ -64,16 +64,18 @@ def fail(law: str, jaxpr: Jaxpr, args: HostArrays = (), also: Jaxpr | None = Non
     raise AssertionError("\n".join(lines))
 
 
-def differ(have: HostArrays, want: HostArrays, *, slack: float = 0.0, exact: bool = False, signs: bool = True) -> str:
+def differ(
+    actual: HostArrays, expected: HostArrays, *, slack: float = 0.0, exact: bool = False, signs: bool = True
+) -> str:
     """Describe the difference of two lists of results in number, type or value; "" if they are equal.
 
     `exact` compares bits, except payloads of nans. Otherwise floats are compared within the tolerance of their dtype,
     or `slack`. `signs` compares the signs of zeros too. The sign of a zero cotangent is not determined: 0.0 + -0.0 is
     0.0, and a sum of one term leaves -0.0.
     """
-    if len(have) != len(want):
-        return f"{len(have)} results, expected {len(want)}"
-    for k, (a, b) in enumerate(zip(have, want, strict=True)):
+    if len(actual) != len(expected):
+        return f"{len(actual)} results, expected {len(expected)}"
+    for k, (a, b) in enumerate(zip(actual, expected, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             return f"result {k} is {Aval(a.shape, a.dtype)}, expected {Aval(b.shape, b.dtype)}"
         exactly = exact or a.dtype not in dtypes.INEXACT
@@ -89,9 +91,9 @@ def _same_bits(a: NDArray, b: NDArray, signs: bool) -> bool:
     if a.dtype not in dtypes.FLOATING:
         return bool(np.array_equal(a, b))
     bits = f"u{a.dtype.itemsize}"
-    one, other = np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)
-    same = (one == other) | (np.isnan(a) & np.isnan(b))
-    return bool(np.all(same if signs else same | ((a == 0) & (b == 0))))
+    bits_a, bits_b = np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits)
+    equal = (bits_a == bits_b) | (np.isnan(a) & np.isnan(b))
+    return bool(np.all(equal if signs else equal | ((a == 0) & (b == 0))))
 
 
 def close(a: NDArray, b: NDArray, tol: float) -> bool:
@@ -152,9 +154,9 @@ def random_cotangents(program: Jaxpr, seed: int) -> tuple[NDArray, ...]:
 
 def slopes(f: Callable[[float], HostArrays], h: float) -> list[Wide]:
     """Return the derivative of `f` at 0, by central differences of fourth order."""
-    at = [[to_widest_dtype(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
+    values = [[to_widest_dtype(y) for y in f(k * h)] for k in (1, -1, 2, -2)]
     with np.errstate(all="ignore"):
-        return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*at, strict=True)]
+        return [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*values, strict=True)]
 
 
 def instantiate_tangents(tangents: HostArrays, nonzero: Sequence[bool], avals: Sequence[Aval]) -> list[NDArray]:
@@ -207,38 +209,38 @@ def program_tangent_error(
     tol: float = 1e-5,
 ) -> str:
     """Return `tangent_error` of the tangents of all results along `directions`, for the results of a precise dtype."""
-    seen = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
+    compared = [k for k, a in enumerate(program.out_avals) if a.dtype in PRECISE]
 
     def results_at(t: float) -> list[NDArray]:
         outs = run(program, step_along(args, directions, flags, t))
-        return [outs[k] for k in seen]
+        return [outs[k] for k in compared]
 
-    return tangent_error(results_at, [tangents[k] for k in seen], tol)
+    return tangent_error(results_at, [tangents[k] for k in compared], tol)
 
 
 def one_sided(f: Callable[[float], HostArrays], h: float) -> tuple[list[Wide], list[Wide]]:
     """Return the slopes of `f` on the left and on the right of 0."""
-    at = [[to_widest_dtype(y) for y in f(k * h)] for k in (-1, 0, 1)]
+    values = [[to_widest_dtype(y) for y in f(k * h)] for k in (-1, 0, 1)]
     with np.errstate(all="ignore"):
-        pairs = [((y - a) / h, (b - y) / h) for a, y, b in zip(*at, strict=True)]
+        pairs = [((y - a) / h, (b - y) / h) for a, y, b in zip(*values, strict=True)]
     return [left for left, _ in pairs], [right for _, right in pairs]
 
 
-def _lies_between_slopes(t: NDArray, one: Wide, other: Wide, tol: float) -> bool:
+def _lies_between_slopes(t: NDArray, left: Wide, right: Wide, tol: float) -> bool:
     """Return True if a derivative lies between two slopes, within `tol` relative to 1 and to the largest of them.
     Infinite values, such as the maximum of no elements, are not compared."""
     x = to_widest_dtype(t)
     return all([
-        _part_lies_between(x.real, one.real, other.real, tol),
-        _part_lies_between(x.imag, one.imag, other.imag, tol),
+        _part_lies_between(x.real, left.real, right.real, tol),
+        _part_lies_between(x.imag, left.imag, right.imag, tol),
     ])  # fmt: skip
 
 
 def _part_lies_between(
-    x: npt.NDArray[np.float64], one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], tol: float
+    x: npt.NDArray[np.float64], left: npt.NDArray[np.float64], right: npt.NDArray[np.float64], tol: float
 ) -> bool:
-    finite = np.isfinite(one) & np.isfinite(other)
-    low, high = np.minimum(one, other)[finite], np.maximum(one, other)[finite]
+    finite = np.isfinite(left) & np.isfinite(right)
+    low, high = np.minimum(left, right)[finite], np.maximum(left, right)[finite]
     margin = tol * max(1.0, float(np.max(np.abs([low, high]), initial=0.0)))
     return bool(np.all((low - margin <= x[finite]) & (x[finite] <= high + margin)))
 

@@ -54,8 +54,8 @@ def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rto
     with mapped_over(MappedAxis(_SIZE)):
         programs = [trace(over(f), *dynamic) for f in (function, function.fun)]
     ruled, plain = [_values_by_name(program, dynamic, function.rules, sizes, seed) for program in programs]
-    for what, want in plain.items():
-        if problem := differ([ruled[what]], [want], slack=rtol):
+    for what, expected in plain.items():
+        if problem := differ([ruled[what]], [expected], slack=rtol):
             raise AssertionError(f"{function_name(function.fun)}: {what} differs from what is derived: {problem}")
 
 

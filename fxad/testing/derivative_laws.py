@@ -93,17 +93,17 @@ def check_linearize(case: Case) -> None:
     nonzero = jvp(program, flags)[1]
     if nonzero != split.out_nonzero and not _has_both_rules(program):
         fail(f"jvp has tangents for {nonzero}, linearize for {split.out_nonzero}", program)
-    want = _tangents(program, args, flags, directions)
-    have = instantiate_tangents(run(linear, [*directions, *results[n:]]), split.out_nonzero, program.out_avals)
-    if problem := differ(have, want, slack=tolerance):
+    expected = _tangents(program, args, flags, directions)
+    actual = instantiate_tangents(run(linear, [*directions, *results[n:]]), split.out_nonzero, program.out_avals)
+    if problem := differ(actual, expected, slack=tolerance):
         fail(f"linearize differs from jvp: {problem}", program, args, linear)
 
 
 def _has_both_rules(program: Jaxpr) -> bool:
     """Return True if a function has rules for tangents and for cotangents: only one of them may use that a value is
     zero."""
-    every = [rules_of(eqn.prim) for body in distinct_jaxprs(program) for eqn in body.eqns]
-    return any([rules.jvp and rules.vjp for rules in every])
+    all_rules = [rules_of(eqn.prim) for body in distinct_jaxprs(program) for eqn in body.eqns]
+    return any([rules.jvp and rules.vjp for rules in all_rules])
 
 
 @law
@@ -113,8 +113,8 @@ def check_program_transpose(case: Case) -> None:
     program, args, flags = case.program, case.args, differentiable_flags(case)
     split = linearize(program, flags)
     directions, residuals = random_directions(case), run(split.primal, args)[len(program.outs) :]
-    marked = leading(len(directions), len(split.linear.ins))
-    adjoint = check_transform(lambda f: transpose(f, marked), split.linear)
+    tangent_flags = leading(len(directions), len(split.linear.ins))
+    adjoint = check_transform(lambda f: transpose(f, tangent_flags), split.linear)
     outs = run(split.linear, [*directions, *residuals])
     cts = random_tangents(split.linear.out_avals, 1)
     bars = run(adjoint, [*cts, *residuals])
@@ -123,11 +123,11 @@ def check_program_transpose(case: Case) -> None:
     )
     if problem := inner_product_error(cts, outs, bars, directions, tolerance):
         fail(f"not the adjoint: {problem}", split.linear, [*directions, *residuals], adjoint)
-    back = leading(len(cts), len(adjoint.ins))
-    if not is_linear(adjoint, back):
+    cotangent_flags = leading(len(cts), len(adjoint.ins))
+    if not is_linear(adjoint, cotangent_flags):
         fail("the transposed program is not linear", split.linear, (), adjoint)
-    again = check_transform(lambda f: transpose(f, back), adjoint)
-    check_same_function("transposing twice changed the meaning", again, split.linear, (*directions, *residuals))
+    twice = check_transform(lambda f: transpose(f, cotangent_flags), adjoint)
+    check_same_function("transposing twice changed the meaning", twice, split.linear, (*directions, *residuals))
 
 
 @law
@@ -140,8 +140,8 @@ def check_tangents_transpose(case: Case) -> None:
     forward, _ = jvp(program, flags)
     n, directions = len(program.outs), random_directions(case)
     tangents = dce(Jaxpr(forward.ins, forward.eqns, forward.outs[n:]))
-    marked = (*[False] * len(args), *[True] * len(directions))
-    adjoint = check_transform(lambda f: transpose(f, marked), tangents)
+    tangent_flags = (*[False] * len(args), *[True] * len(directions))
+    adjoint = check_transform(lambda f: transpose(f, tangent_flags), tangents)
     outs = run(tangents, [*args, *directions])
     cts = random_tangents(tangents.out_avals, case.seed + 2)
     tolerance = program_tolerance(tangents, [*args, *directions]) + program_tolerance(adjoint, [*cts, *args])
@@ -152,8 +152,8 @@ def check_tangents_transpose(case: Case) -> None:
 def _has_unknown_runs(program: Jaxpr) -> bool:
     """Return True for a loop without a bound and with floating results: forward mode computes values and tangents in
     one loop, and they are not separated."""
-    every = [eqn for body in distinct_jaxprs(program) for eqn in body.eqns]
-    loops = [eqn for eqn in every if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.unbounded]
+    eqns = [eqn for body in distinct_jaxprs(program) for eqn in body.eqns]
+    loops = [eqn for eqn in eqns if isinstance(eqn.prim, HigherOrder) and eqn.prim.layout.unbounded]
     return any([v.aval.inexact for eqn in loops for v in eqn.outs])
 
 
@@ -166,12 +166,12 @@ def check_vjp(case: Case) -> None:
     tangents = _tangents(program, args, flags, directions)
     inexact = [k for k, a in enumerate(program.out_avals) if a.inexact]
     cts = random_cotangents(program, 1)
-    both = vjp(program, flags)
+    halves = vjp(program, flags)
     check_transform(lambda f: vjp(f, flags).backward, program)
-    results = run(both.forward, args)
-    bars = run(both.backward, [*cts, *results[n:]])
+    results = run(halves.forward, args)
+    bars = run(halves.backward, [*cts, *results[n:]])
     if problem := inner_product_error(cts, [tangents[k] for k in inexact], bars, directions, tolerance):
-        fail(f"vjp is not the adjoint of jvp: {problem}", program, args, both.backward)
+        fail(f"vjp is not the adjoint of jvp: {problem}", program, args, halves.backward)
     fused = check_transform(lambda f: vjp_fused(f, flags), program)
     if problem := differ(run(fused, [*args, *cts]), [*results[:n], *bars], slack=tolerance):
         fail(f"vjp_fused differs from vjp: {problem}", program, args, fused)
@@ -186,8 +186,8 @@ def scalarized(program: Jaxpr) -> Jaxpr:
         if a.aval.inexact:
             real = b.one(REAL, a) if a.aval.dtype in dtypes.COMPLEX else a
             real = real if real.aval.dtype == dtypes.float64 else b.one(ConvertElementType(dtypes.float64), real)
-            part = b.one(ReduceSum(tuple(range(a.aval.ndim))), b.one(SIN, real))
-            total = part if total is None else b.one(ADD, total, part)
+            term = b.one(ReduceSum(tuple(range(a.aval.ndim))), b.one(SIN, real))
+            total = term if total is None else b.one(ADD, total, term)
     return b.build([*([] if total is None else [total]), *outs], program.name)
 
 
@@ -233,11 +233,11 @@ def check_jacobian(case: Case) -> None:
         fail(f"jacrev differs from jacfwd: {problem}", program, args)
     for k, t in enumerate(_tangents(program, args, mask, directions)):
         blocks = forward[n + k * len(directions) : n + (k + 1) * len(directions)]
-        have = [
+        actual = [
             np.tensordot(to_widest_dtype(block), to_widest_dtype(d), d.ndim)
             for block, d in zip(blocks, directions, strict=True)
         ]
-        if problem := differ([to_dtype(np.asarray(sum(have)), t.dtype)], [t], slack=tolerance):
+        if problem := differ([to_dtype(np.asarray(sum(actual)), t.dtype)], [t], slack=tolerance):
             fail(f"the Jacobian of result {k} times a direction is not its tangent: {problem}", program, args)
 
 
@@ -276,12 +276,12 @@ def check_remat(case: Case, *, compiled: bool = False) -> None:
     and recomputation changes where fusions end.
     """
     program, flags = case.program, differentiable_flags(case)
-    again = check_transform(remat, program)
-    check_same_bits("remat", case, again)
+    rematerialized = check_transform(remat, program)
+    check_same_bits("remat", case, rematerialized)
     if compiled:
-        check_same_within_rounding("remat", case, again, xla)
+        check_same_within_rounding("remat", case, rematerialized, xla)
     if any(flags):
-        split = linearize(again, flags)
+        split = linearize(rematerialized, flags)
         stored = {a for a in split.primal.outs[len(program.outs) :] if a not in split.primal.ins}
         if len(stored) > len(split_at_kept(program)[0].outs) - len(program.outs):
             fail(f"remat stores {stored}, which are not operands", program, (), split.primal)
@@ -296,9 +296,9 @@ def check_same_bits(what: str, case: Case, other: Jaxpr) -> None:
     if any(flags):
         operands = [*args, *random_cotangents(program, 1)]
         plain, again = vjp_fused(program, flags), vjp_fused(other, flags)
-        have, want, n = run(again, operands), run(plain, operands), len(program.outs)
-        problem = differ(have[:n], want[:n], exact=True)
-        if problem := problem or differ(have, want, exact=True, signs=False):
+        actual, expected, n = run(again, operands), run(plain, operands), len(program.outs)
+        problem = differ(actual[:n], expected[:n], exact=True)
+        if problem := problem or differ(actual, expected, exact=True, signs=False):
             fail(f"{what} changed the gradient: {problem}", program, args, again)
 
 

@@ -115,17 +115,17 @@ def check_effects(case: Case, seed: int, *, compiled: bool = False) -> None:
     log = EffectLog()
     program, args = with_logged_calls(case.program, log, seed), case.args
     runner: object = xla if compiled else run
-    want, _ = log.of(run, program, args)
+    expected, _ = log.of(run, program, args)
     for name, other, operands in _transformed_programs(case, program):
-        have, _ = log.of(runner, other, operands)
-        _check_log(name, have, want, program, other)
+        actual, _ = log.of(runner, other, operands)
+        _check_log(name, actual, expected, program, other)
     flags = differentiable_flags(case)
     split = linearize(program, flags)
-    have, outs = log.of(runner, split.primal, args)
-    _check_log("linearize", have, want, program, split.primal)
-    have, _ = log.of(runner, split.linear, (*random_directions(case), *outs[len(program.outs) :]))
-    _check_log("the linear half", have, [], program, split.linear)
-    _check_halves(log, program, args, want, seed)
+    actual, outs = log.of(runner, split.primal, args)
+    _check_log("linearize", actual, expected, program, split.primal)
+    actual, _ = log.of(runner, split.linear, (*random_directions(case), *outs[len(program.outs) :]))
+    _check_log("the linear half", actual, [], program, split.linear)
+    _check_halves(log, program, args, expected, seed)
     _check_mapped(log, case, program, runner)
 
 
@@ -140,28 +140,28 @@ def _transformed_programs(case: Case, program: Jaxpr) -> Iterator[tuple[str, Jax
         yield "vjp", vjp_fused(f, flags), (*args, *cts)
 
 
-def _check_log(name: str, have: list[LogEntry], want: list[LogEntry], program: Jaxpr, other: Jaxpr) -> None:
-    ordered = [[entry for entry in log if entry[0] % 2 == 0] for log in (have, want)]
-    if Counter(have) != Counter(want) or ordered[0] != ordered[1]:
-        fail(f"{name} does {have}, the program {want}", program, (), other)
+def _check_log(name: str, actual: list[LogEntry], expected: list[LogEntry], program: Jaxpr, other: Jaxpr) -> None:
+    ordered = [[entry for entry in log if entry[0] % 2 == 0] for log in (actual, expected)]
+    if Counter(actual) != Counter(expected) or ordered[0] != ordered[1]:
+        fail(f"{name} does {actual}, the program {expected}", program, (), other)
 
 
-def _check_halves(log: EffectLog, program: Jaxpr, args: HostArrays, want: list[LogEntry], seed: int) -> None:
+def _check_halves(log: EffectLog, program: Jaxpr, args: HostArrays, expected: list[LogEntry], seed: int) -> None:
     known = tuple([bool(k) for k in np.random.default_rng((seed, 29)).integers(0, 2, len(args))])
     halves = partial_eval(program, known)
     first, outs = log.of(run, halves.known, [a for a, k in zip(args, known, strict=True) if k])
     rest = [a for a, k in zip(args, known, strict=True) if not k]
     second, _ = log.of(run, halves.unknown, (*outs[sum(halves.out_known) :], *rest))
-    _check_log("partial_eval", [*first, *second], want, program, halves.unknown)
+    _check_log("partial_eval", [*first, *second], expected, program, halves.unknown)
 
 
 def _check_mapped(log: EffectLog, case: Case, program: Jaxpr, runner: object) -> None:
     at, args, size = mapped_dims(case), case.args, 2
     rows = examples(args, at, size)
     batched, _ = vmap(program, size, at)
-    have, _ = log.of(runner, batched, stack(rows, at))
+    actual, _ = log.of(runner, batched, stack(rows, at))
     for row in rows:
-        want = [entry for entry in log.of(run, program, row)[0] if entry[0] % 2 == 0]
-        rest = iter(have)
-        if not all([entry in rest for entry in want]):
-            fail(f"vmap does {have}, an example {want}, in this order", program, row, batched)
+        expected = [entry for entry in log.of(run, program, row)[0] if entry[0] % 2 == 0]
+        rest = iter(actual)
+        if not all([entry in rest for entry in expected]):
+            fail(f"vmap does {actual}, an example {expected}, in this order", program, row, batched)

@@ -48,17 +48,17 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
         return False
     args = case.operands(program.in_avals)
     fixed = check_transform(lambda f: specialize(f, tuple(sorted(case.sizes.items()))), program)
-    want = run(fixed, args)
+    expected = run(fixed, args)
     tolerance = program_tolerance(fixed, args)
     given = masked_operands(case, args, masked)
-    check_valid_part("mask", case, masked, run(masked, given), want, tolerance)
+    check_valid_part("mask", case, masked, run(masked, given), expected, tolerance)
     if not _SPREADING & {type(e.prim) for body in distinct_jaxprs(program) for e in body.eqns}:
         odd = with_infinities(case, args)
         hostile = masked_operands(case, odd, masked)
         tolerance_of_odd = program_tolerance(fixed, odd)
         check_valid_part("mask, with infinities", case, masked, run(masked, hostile), run(fixed, odd), tolerance_of_odd)
     if compiled:
-        check_valid_part("mask in XLA", case, masked, xla(masked, given), want, tolerance)
+        check_valid_part("mask in XLA", case, masked, xla(masked, given), expected, tolerance)
     if len(case.own) > 1:
         inner, outer = case.own[1:], case.own[:1]
         nested = mask(mask(program, inner), outer)
@@ -68,7 +68,7 @@ def check_mask(case: RaggedCase, *, compiled: bool = False) -> bool:
             case,
             nested,
             run(nested, [*given[: len(args)], *case.own_sizes[1:], *case.own_sizes[:1]]),
-            want,
+            expected,
             tolerance,
         )
     _check_batch_of_sizes(case, masked)
@@ -84,10 +84,10 @@ def raise_unless_refused(error: FxadError) -> None:
 
 
 def check_valid_part(
-    law: str, case: RaggedCase, masked: Jaxpr, have: HostArrays, want: HostArrays, tolerance: float
+    law: str, case: RaggedCase, masked: Jaxpr, actual: HostArrays, expected: HostArrays, tolerance: float
 ) -> None:
     """Raise AssertionError for results whose valid part is not `want`, or whose padding is not zero."""
-    for k, (x, y) in enumerate(zip(have, want, strict=True)):
+    for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
         inside = tuple([slice(n) for n in y.shape])
         if problem := differ([x[inside]], [y], slack=tolerance, signs=False):
             fail(
@@ -119,8 +119,8 @@ def _check_batch_of_sizes(case: RaggedCase, masked: Jaxpr) -> None:
     stacks = [np.stack([given[k] for _, given in rows]) for k in range(len(masked.ins))]
     batched, _ = vmap(masked, len(rows), (0,) * len(masked.ins), (0,) * len(masked.outs))
     typecheck(batched)
-    have = run(batched, stacks)
+    actual = run(batched, stacks)
     for k, (e, (args, _)) in enumerate(zip(examples, rows, strict=True)):
         fixed = specialize(case.program, tuple(sorted(e.sizes.items())))
         tolerance = program_tolerance(fixed, args)
-        check_valid_part(f"row {k} of a ragged batch", e, batched, [y[k] for y in have], run(fixed, args), tolerance)
+        check_valid_part(f"row {k} of a ragged batch", e, batched, [y[k] for y in actual], run(fixed, args), tolerance)

@@ -259,12 +259,12 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
     case = replace(case, program=plain)
     args = case.operands(plain.in_avals)
     fixed = specialize(plain, tuple(sorted(case.sizes.items())))
-    want, tolerance = run(fixed, args), 10 * program_tolerance(fixed, args)
+    expected, tolerance = run(fixed, args), 10 * program_tolerance(fixed, args)
     given = [*sizes, *padded(case, args, outer.in_avals[len(own) :])]
     law = f"mask > {' > '.join(stack)}"
-    check_valid_part(law, case, outer, run(outer, given), want, tolerance)
+    check_valid_part(law, case, outer, run(outer, given), expected, tolerance)
     if compiled:
-        check_valid_part(f"{law} in XLA", case, outer, xla(outer, given), want, tolerance)
+        check_valid_part(f"{law} in XLA", case, outer, xla(outer, given), expected, tolerance)
     try:
         inner = mask(plain, own)
     except SizeError as e:
@@ -272,7 +272,7 @@ def check_mask_stack(stack: Sequence[str], case: RaggedCase, *, compiled: bool =
         return False
     typecheck(inner)
     given = [*padded(case, args, inner.in_avals[: len(args)]), *sizes]  # a transformation may remove a size
-    check_valid_part(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), want, tolerance)
+    check_valid_part(f"{' > '.join(stack)} > mask", case, inner, run(inner, given), expected, tolerance)
     return True
 
 

@@ -176,8 +176,8 @@ def _check_rows(program: Jaxpr, args: tuple[NDArray, ...], at: Dims, size: int) 
     rows = examples(args, at, size)
     batched, out_dims = vmap(program, size, at)
     typecheck(batched)
-    want = stack([run(program, row) for row in rows], out_dims)
-    if problem := differ(run(batched, stack(rows, at)), want):
+    expected = stack([run(program, row) for row in rows], out_dims)
+    if problem := differ(run(batched, stack(rows, at)), expected):
         fail(f"batch differs from the loop, operands mapped at {at}: {problem}", program, args, batched)
     return batched
 

@@ -93,9 +93,9 @@ def growth_steps(
     patterns: Sequence[Callable[..., object]] = (),
 ) -> Sequence[GrowthStep]:
     """Return the growth steps, and those of primitives and patterns from outside fxad, which are half as many."""
-    chosen = GROWTH_STEPS if steps is None else tuple(steps)
-    own = [*[step_of(specs) for specs in primitives], *[pattern_step(f) for f in patterns]]
-    return (*chosen, *own * max(1, len(chosen) // (2 * max(1, len(own)))))
+    known_steps = GROWTH_STEPS if steps is None else tuple(steps)
+    outside_steps = [*[step_of(specs) for specs in primitives], *[pattern_step(f) for f in patterns]]
+    return (*known_steps, *outside_steps * max(1, len(known_steps) // (2 * max(1, len(outside_steps)))))
 
 
 @st.composite
@@ -156,8 +156,8 @@ def _scalar(g: Growth) -> Atom:
     total: Atom = Lit.of(0, Aval((), dtype))
     for a in [a for a in g.pool if a.aval.inexact and isinstance(a, Var)][-4:]:
         real = emit(ew.REAL, a) if a.aval.dtype in dtypes.COMPLEX else a
-        whole = emit(ReduceSum(tuple(range(a.aval.ndim))), emit(ew.SIN, real))
-        total = emit(ew.ADD, total, whole if whole.aval.dtype == dtype else emit(ew.ConvertElementType(dtype), whole))
+        term = emit(ReduceSum(tuple(range(a.aval.ndim))), emit(ew.SIN, real))
+        total = emit(ew.ADD, total, term if term.aval.dtype == dtype else emit(ew.ConvertElementType(dtype), term))
     return total
 
 

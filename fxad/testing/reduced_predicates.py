@@ -25,16 +25,16 @@ def compiled_differs(program: Program[..., object], args: tuple[object, ...]) ->
     be, or the interpreter raises too."""
     jaxpr, operands = numpy_operands(program, args, {})
     try:
-        want = run(jaxpr, operands)
+        expected = run(jaxpr, operands)
     except Exception:  # noqa: BLE001  the program itself is wrong
         return None
     try:
         results = lower(program).compile()(*args)
     except FxadError as e:
         return f"compiled: {type(e).__name__}"
-    have = [np.asarray(x) for x in tree.leaves(results)]
+    actual = [np.asarray(x) for x in tree.leaves(results)]
     slack = program_tolerance(jaxpr, operands)
-    return "compiled differs" if differ(have, want, slack=slack, signs=False) else None
+    return "compiled differs" if differ(actual, expected, slack=slack, signs=False) else None
 
 
 def gives_nan(program: Program[..., object], args: tuple[object, ...]) -> str | None:

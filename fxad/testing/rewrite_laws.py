@@ -24,12 +24,12 @@ def check_rewrite_under_vmap(transform: Transform, case: Case, *, rtol: float = 
     program, ins, outs = case.program, (0,) * len(case.args), (0,) * len(case.program.outs)
     args = stack(examples(case.args, ins), ins)
     batched = vmap(program, _EXAMPLES, ins, outs)[0]
-    want = run(batched, args)
+    expected = run(batched, args)
     for what, other in (
         ("the rewritten batch", transform(batched)),
         ("the batch of the rewritten program", vmap(transform(program), _EXAMPLES, ins, outs)[0]),
     ):
-        if problem := differ_by(run(other, args), want, rtol):
+        if problem := differ_by(run(other, args), expected, rtol):
             fail(f"{what} differs: {problem}", program, case.args, other)
 
 

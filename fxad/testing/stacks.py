@@ -194,9 +194,9 @@ def check_stack(stack: Sequence[str], case: Case, *, compiled: bool = False) -> 
             plain = step.apply(plain) if name not in _OWN_OPERANDS else None
     laws.check_transform(lambda f: f, case.program)
     if plain is not None:
-        have, want = run(case.program, case.args), run(plain.program, plain.args)
-        if len(have) == len(want):  # which tangents vanish may differ
-            problem = differ(have, want, slack=program_tolerance(plain.program, plain.args))
+        actual, expected = run(case.program, case.args), run(plain.program, plain.args)
+        if len(actual) == len(expected):  # which tangents vanish may differ
+            problem = differ(actual, expected, slack=program_tolerance(plain.program, plain.args))
             if problem:
                 fail(f"{' > '.join(stack)} differs from the stack without rewritings: {problem}", case.program)
     if compiled:

@@ -92,20 +92,20 @@ def _unary(g: Growth, x: Atom) -> None:
 
 
 def _complex_unary(g: Growth, x: Atom, fact: Fact) -> None:
-    part = g.draw(st.sampled_from([ew.REAL, ew.IMAG, ew.CONJ, ew.NEG, ew.SIN, ew.EXP]))
-    if part in (ew.SIN, ew.EXP):
+    prim = g.draw(st.sampled_from([ew.REAL, ew.IMAG, ew.CONJ, ew.NEG, ew.SIN, ew.EXP]))
+    if prim in (ew.SIN, ew.EXP):
         if fact.size <= 1.5:
-            g.emit(up_to(4.5), part, x)
+            g.emit(up_to(4.5), prim, x)
     else:
-        g.emit(up_to(fact.size, fact.exact), part, x)
+        g.emit(up_to(fact.size, fact.exact), prim, x)
 
 
 def _binary(g: Growth, x: Atom) -> None:
     aval = x.aval
     if not aval.inexact:
         logical = [ew.AND, ew.OR, ew.XOR, ew.MAX, ew.MIN]
-        whole = [ew.ADD, ew.SUB, ew.MUL, ew.DIV, ew.REM, ew.SHIFT_LEFT, ew.SHIFT_RIGHT_LOGICAL]
-        prims = logical if aval.dtype == dtypes.bool_ else logical + whole
+        arithmetic = [ew.ADD, ew.SUB, ew.MUL, ew.DIV, ew.REM, ew.SHIFT_LEFT, ew.SHIFT_RIGHT_LOGICAL]
+        prims = logical if aval.dtype == dtypes.bool_ else logical + arithmetic
         g.emit(UNKNOWN, g.draw(st.sampled_from(prims)), x, g.like(aval))
         return
     prim: Binary = g.draw(st.sampled_from([ew.ADD, ew.MUL, ew.SUB, ew.DIV, ew.MAX, ew.MIN, ew.ATAN2, ew.POW]))
@@ -140,9 +140,9 @@ def _compare(g: Growth, x: Atom) -> None:
 
 
 def _select(g: Growth, x: Atom) -> None:
-    which = g.like(x.aval.with_dtype(dtypes.bool_))
+    predicate = g.like(x.aval.with_dtype(dtypes.bool_))
     y = g.like(x.aval)
-    g.emit(g.facts[x] | g.facts[y], ew.SELECT_N, which, x, y)
+    g.emit(g.facts[x] | g.facts[y], ew.SELECT_N, predicate, x, y)
 
 
 def _clamp(g: Growth, x: Atom) -> None:

@@ -42,10 +42,10 @@ Transform: TypeAlias = Callable[[Jaxpr], Jaxpr]
 def check_transform(transform: Transform, jaxpr: Jaxpr) -> Jaxpr:
     """Check the laws of every transformation T: `typecheck(T(f))`; computing T(f) again returns the same object; f is
     unchanged; `parse(to_text(T(f))) is T(f)`. Return T(f)."""
-    before = to_text(jaxpr)
+    text_before = to_text(jaxpr)
     out = transform(jaxpr)
     typecheck(out)
-    if to_text(jaxpr) != before:
+    if to_text(jaxpr) != text_before:
         fail("the transformation changed its argument", jaxpr)
     if transform(jaxpr) is not out:
         fail("the same program gave another object", jaxpr, (), out)
@@ -125,20 +125,22 @@ def are_proved_equal(a: Jaxpr, b: Jaxpr, args: HostArrays) -> bool:
     return bool(_EXACT_CHECKS) and all([check(a, b, args) for check in _EXACT_CHECKS])
 
 
-def check_same_function(what: str, have: Jaxpr, want: Jaxpr, args: HostArrays) -> None:
+def check_same_function(what: str, actual: Jaxpr, expected: Jaxpr, args: HostArrays) -> None:
     """Check that two programs are equal as functions of real numbers. What is not decided is compared at `args`, within
     rounding. `what` says what makes them equal, for messages."""
     try:
-        proved = are_proved_equal(want, have, args)
+        proved = are_proved_equal(expected, actual, args)
     except AssertionError as e:
         raise AssertionError(f"{what}: {e}") from None
-    if not proved and (problem := differ(run(have, args), run(want, args), slack=program_tolerance(want, args))):
-        fail(f"{what}: {problem}", want, args, have)
+    if not proved and (
+        problem := differ(run(actual, args), run(expected, args), slack=program_tolerance(expected, args))
+    ):
+        fail(f"{what}: {problem}", expected, args, actual)
 
 
-def differ_by(have: HostArrays, want: HostArrays, rtol: float) -> str:
+def differ_by(actual: HostArrays, expected: HostArrays, rtol: float) -> str:
     """Return `differ`, bit for bit if `rtol` is 0."""
-    return differ(have, want, exact=not rtol, slack=rtol)
+    return differ(actual, expected, exact=not rtol, slack=rtol)
 
 
 def total_eqns(jaxpr: Jaxpr) -> int:
@@ -166,12 +168,12 @@ def eqns_to_compile(jaxpr: Jaxpr) -> float:
 def check_lower(case: Case) -> None:
     """Check that `run(lower f) = interpret f`, and a program is compiled once."""
     program, args = case.program, case.args
-    have, want = xla(program, args), run(program, args)
-    if problem := differ(have, want, slack=program_tolerance(program, args)):
+    actual, expected = xla(program, args), run(program, args)
+    if problem := differ(actual, expected, slack=program_tolerance(program, args)):
         fail(f"XLA differs from the interpreter: {problem}", program, args)
-    before = active_cache().stats().compilations
+    compilations = active_cache().stats().compilations
     xla(Jaxpr(program.ins, program.eqns, program.outs, "another name"), args)
-    if active_cache().stats().compilations != before:
+    if active_cache().stats().compilations != compilations:
         fail("an equal program was compiled again", program)
 
 

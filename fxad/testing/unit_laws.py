@@ -70,11 +70,11 @@ def check_units(case: Case, seed: int, *, stretches: bool = True) -> None:
     linked = runtime.link(plan, device)
     before = [np.asarray(a, order="C") for a in case.args]
     buffers = [runtime.to_buffer(a, v, device) for a, v in zip(before, program.in_avals, strict=True)]
-    have = tuple(map(runtime.to_numpy, linked.execute(buffers)))
+    actual = tuple(map(runtime.to_numpy, linked.execute(buffers)))
     again = tuple(map(runtime.to_numpy, linked.execute(buffers)))
-    if problem := differ(have, run(program, case.args), slack=program_tolerance(program, case.args)):
+    if problem := differ(actual, run(program, case.args), slack=program_tolerance(program, case.args)):
         fail(f"a linked run differs from the interpreter: {problem}\n{plan}", program, case.args)
-    if problem := differ(have, again, exact=True):
+    if problem := differ(actual, again, exact=True):
         fail(f"a second run differs: {problem}\n{plan}", program, case.args)
     if problem := differ(tuple(map(runtime.to_numpy, buffers)), before, exact=True):
         fail(f"a run changed its operands: {problem}\n{plan}", program, case.args)

@@ -261,16 +261,16 @@ def _setup(
         inverse = _matvec_function(what, "M", M, x_type)
         precondition = TracedMap.of("M", inverse, trace_linear_map(what, "M", inverse, x_type, "b"), x_type)
     relative, absolute = tolerance(what, "tol", tol, real), tolerance(what, "atol", atol, real)
-    matvec, whole = _matvec_function(what, "A", A, x_type), tree.unflatten(x_type.structure, leaves)
-    return _Setup(what, matvec, whole, x0, x_type, space, relative, absolute, precondition)
+    matvec, b_tree = _matvec_function(what, "A", A, x_type), tree.unflatten(x_type.structure, leaves)
+    return _Setup(what, matvec, b_tree, x0, x_type, space, relative, absolute, precondition)
 
 
-def _matvec_function(op: str, what: str, given: Operator, x_type: TreeType) -> Callable[[Any], object]:
+def _matvec_function(op: str, what: str, operator: Operator, x_type: TreeType) -> Callable[[Any], object]:
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
-    if callable(given):
-        return given
-    aval_of(given, f"{op}: {what}")
-    matrix = asarray(given)
+    if callable(operator):
+        return operator
+    aval_of(operator, f"{op}: {what}")
+    matrix = asarray(operator)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(
             f"{op}: {what} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"
@@ -296,10 +296,10 @@ def _initial_guess(what: str, x_type: TreeType, x0: object) -> object:
             f"{what}: x0 is {tree.shape_text(guess_type.structure)}, b is {tree.shape_text(x_type.structure)}",
             remedy="a first guess has the type of b",
         )
-    for path, have, want in zip(guess_type.paths, guess_type.avals, x_type.avals, strict=True):
-        if have is not want:
-            error = mismatch(have, want)
-            raise error(f"{what}: {path} is {have}, for b it is {want}", remedy="a first guess has the type of b")
+    for path, actual, expected in zip(guess_type.paths, guess_type.avals, x_type.avals, strict=True):
+        if actual is not expected:
+            error = mismatch(actual, expected)
+            raise error(f"{what}: {path} is {actual}, for b it is {expected}", remedy="a first guess has the type of b")
     return tree.unflatten(x_type.structure, leaves)
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias, final
-
-import numpy as np
+from typing import Final, TypeAlias
 
 from fxad import dtypes
-from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, DTypeError, ShapeError, described
 from fxad.lax.binary import max as maximum
 from fxad.lax.control.looping import while_loop
 from fxad.lax.creation import full
 from fxad.lax.elementwise import is_finite
 from fxad.lax.implicit.convergence import Breakdown, Convergence
+from fxad.lax.implicit.normal_equations import normal_equations, solve_with_jacobian
 from fxad.lax.implicit.roots import custom_minimize, custom_root
-from fxad.lax.implicit.sparse import SparseLike, pattern_of, solve_csr
-from fxad.lax.implicit.sparse_structure import Ints
+from fxad.lax.implicit.sparse import SparseLike
 from fxad.lax.implicit.vectors import epsilon, norm, select_value
-from fxad.operations import linear_systems
 from fxad.operations.arguments import function, number, to_int
-from fxad.tracing.array import Array, ArrayLike, asarray, binder
+from fxad.tracing.array import Array, ArrayLike, asarray
 
 ResidualFunction: TypeAlias = Callable[[Array], Array]
 Jacobian: TypeAlias = Callable[[Array], Array | SparseLike]
@@ -32,7 +27,6 @@ _NewtonStep: TypeAlias = tuple[Array, Array, Array, Array]  # steps, x, f(x), it
 # steps, x, f(x), damping, the largest element of J^T f where the last step began: at x, or, if it was taken, at the x before
 _Fit: TypeAlias = tuple[Array, Array, Array, Array, Array]
 _HALVINGS: Final = 12
-_JACOBIAN: Final = "jac has a row for each residual and a column for each unknown"
 
 
 def newton(
@@ -58,12 +52,12 @@ def newton(
             ArgumentError for both of jac and jacobian, or none of them.
     """
     what = "newton"
-    f, x = function(what, "f", f), _start(what, x0)
+    f, x = function(what, "f", f), _checked_start(what, x0)
     maxiter = to_int(what, "maxiter", maxiter)
     if jac is not None and jacobian is None:
         return _newton(f, x, function(what, "jac", jac), tol, maxiter)
     transformation = _transformation(what, jac, jacobian)
-    _checked(what, f(x), x.shape[0])
+    _checked_residuals(what, f(x), x.shape[0])
 
     def solve(f: ResidualFunction, x: Array) -> tuple[Array, Convergence]:
         return _newton(f, x, transformation(f), tol, maxiter)
@@ -73,9 +67,9 @@ def newton(
 
 def _transformation(what: str, jac: Jacobian | None, jacobian: JacobianTransform | None) -> JacobianTransform:
     if jacobian is None or jac is not None:
-        given = "neither jac nor jacobian is" if jacobian is None else "jac and jacobian are both"
+        which = "neither jac nor jacobian is" if jacobian is None else "jac and jacobian are both"
         raise ArgumentError(
-            f"{what}: {given} given",
+            f"{what}: {which} given",
             remedy="jac=, a function of x, or jacobian=, a transformation of f: fx.jacfwd, fx.sparse_jacobian",
         )
     return function(what, "jacobian", jacobian)
@@ -83,38 +77,38 @@ def _transformation(what: str, jac: Jacobian | None, jacobian: JacobianTransform
 
 def _tangent_solve(what: str, jacobian: JacobianTransform, g: ResidualFunction, y: Array) -> Array:
     """Return the x with g(x) = y for a linear function g: its Jacobian is the same everywhere."""
-    return _solve(what, jacobian(g)(y), y)
+    return solve_with_jacobian(what, jacobian(g)(y), y)
 
 
 def _newton(f: ResidualFunction, x: Array, jac: Jacobian, tol: float | None, maxiter: int) -> tuple[Array, Convergence]:
     what = "newton"
-    value = _checked(what, f(x), x.shape[0])
+    value = _checked_residuals(what, f(x), x.shape[0])
     target = _target(what, tol, value)
 
     def advance(state: _NewtonStep) -> _NewtonStep:
         k, x, value, size = state
-        step = _solve(what, jac(x), value)
+        step = solve_with_jacobian(what, jac(x), value)
 
-        def shorter(trial: _NewtonStep) -> _NewtonStep:
+        def next_trial(trial: _NewtonStep) -> _NewtonStep:
             n, _, _, _ = trial
-            moved = x - step * _scale(n, x)
-            after = f(moved)
-            return n + 1, moved, after, norm(after)
+            trial_x = x - step * _scale(n, x)
+            trial_value = f(trial_x)
+            return n + 1, trial_x, trial_value, norm(trial_value)
 
-        def rejected(trial: _NewtonStep) -> Array:
-            n, _, _, after = trial
-            more: Array = ~(after < size) & (n <= _HALVINGS)
-            return more
+        def is_rejected(trial: _NewtonStep) -> Array:
+            n, _, _, trial_size = trial
+            rejected: Array = ~(trial_size < size) & (n <= _HALVINGS)
+            return rejected
 
-        _, x, value, after = while_loop(rejected, shorter, shorter((_count(0), x, value, size)))
-        return k + 1, x, value, after
+        _, next_x, next_value, next_size = while_loop(is_rejected, next_trial, next_trial((_count(0), x, value, size)))
+        return k + 1, next_x, next_value, next_size
 
-    def going(state: _NewtonStep) -> Array:
+    def continues(state: _NewtonStep) -> Array:
         k, _, _, size = state
-        more: Array = (size > target) & (k < maxiter)
-        return more
+        unfinished: Array = (size > target) & (k < maxiter)
+        return unfinished
 
-    k, x, _, size = while_loop(going, advance, (_count(0), x, value, norm(value)))
+    k, x, _, size = while_loop(continues, advance, (_count(0), x, value, norm(value)))
     return x, _report(k, size, size <= target)
 
 
@@ -141,12 +135,12 @@ def levenberg_marquardt(
     Source: J. J. More, The Levenberg-Marquardt algorithm: implementation and theory (1978), for the scaling
     """
     what = "levenberg_marquardt"
-    f, x = function(what, "f", f), _start(what, x0)
+    f, x = function(what, "f", f), _checked_start(what, x0)
     maxiter = to_int(what, "maxiter", maxiter)
     if jac is not None and jacobian is None:
         return _levenberg_marquardt(f, x, function(what, "jac", jac), tol, maxiter)
     transformation = _transformation(what, jac, jacobian)
-    _checked(what, f(x), None)
+    _checked_residuals(what, f(x), None)
 
     def half_square(x: Array) -> Array:
         value = f(x)
@@ -163,10 +157,10 @@ def _levenberg_marquardt(
     f: ResidualFunction, x: Array, jac: Jacobian, tol: float | None, maxiter: int
 ) -> tuple[Array, Convergence]:
     what = "levenberg_marquardt"
-    value = _checked(what, f(x), None)
+    value = _checked_residuals(what, f(x), None)
 
     def slope(x: Array, value: Array) -> Array:
-        size: Array = abs(_normal(what, jac(x), value).gradient).max()
+        size: Array = abs(normal_equations(what, jac(x), value).gradient).max()
         return size
 
     start = slope(x, value)
@@ -174,21 +168,21 @@ def _levenberg_marquardt(
 
     def advance(state: _Fit) -> _Fit:
         k, x, value, damping, _ = state
-        system = _normal(what, jac(x), value)
+        system = normal_equations(what, jac(x), value)
         size = abs(system.gradient).max()
-        moved = x - system.solve(what, damping)
-        after = f(moved)
+        trial_x = x - system.solve(what, damping)
+        trial_value = f(trial_x)
         # The loop learns only here, from `size`, that x has converged. Then it stays at x, and ends.
-        better = (norm(after) < norm(value)) & (size > target)
-        damping = select_value(better, damping / 3, damping * 2)
-        return k + 1, select_value(better, moved, x), select_value(better, after, value), damping, size
+        is_better = (norm(trial_value) < norm(value)) & (size > target)
+        damping = select_value(is_better, damping / 3, damping * 2)
+        return k + 1, select_value(is_better, trial_x, x), select_value(is_better, trial_value, value), damping, size
 
-    def going(state: _Fit) -> Array:
+    def continues(state: _Fit) -> Array:
         k, _, _, damping, size = state
-        more: Array = (size > target) & (k < maxiter) & is_finite(damping)
-        return more
+        unfinished: Array = (size > target) & (k < maxiter) & is_finite(damping)
+        return unfinished
 
-    k, x, value, _, _ = while_loop(going, advance, (_count(0), x, value, full((), 1e-3, x.dtype), start))
+    k, x, value, _, _ = while_loop(continues, advance, (_count(0), x, value, full((), 1e-3, x.dtype), start))
     size = slope(x, value)  # after `maxiter` steps, that of the loop may be the one of the x before
     return x, _report(k, size, size <= target)
 
@@ -203,7 +197,7 @@ def _count(k: int) -> Array:
     return full((), k, dtypes.int32)
 
 
-def _start(what: str, x0: ArrayLike) -> Array:
+def _checked_start(what: str, x0: ArrayLike) -> Array:
     x = asarray(x0)
     if x.ndim != 1:
         raise ShapeError(f"{what}: x0 is {x.aval}, not a vector", remedy="make a vector of a tree with fxad.tree.ravel")
@@ -212,14 +206,14 @@ def _start(what: str, x0: ArrayLike) -> Array:
     return x
 
 
-def _checked(what: str, value: object, size: int | None) -> Array:
+def _checked_residuals(what: str, value: object, size: int | None) -> Array:
     if not isinstance(value, Array):
         raise ArgumentError(
             f"{what}: f returned {described(value)}, not an array", remedy="return a vector of residuals"
         )
     if value.ndim != 1 or (size is not None and value.shape[0] != size):
-        wanted = "a vector" if size is None else f"a vector of {size} elements, as x"
-        raise ShapeError(f"{what}: f returned {value.aval}, not {wanted}", remedy="return a vector of residuals")
+        expected = "a vector" if size is None else f"a vector of {size} elements, as x"
+        raise ShapeError(f"{what}: f returned {value.aval}, not {expected}", remedy="return a vector of residuals")
     return value
 
 
@@ -234,65 +228,3 @@ def _target(what: str, tol: float | None, value: Array) -> Array:
 def _report(k: Array, size: Array, converged: Array) -> Convergence:
     none, not_finite = int(Breakdown.NONE), int(Breakdown.NOT_FINITE)
     return Convergence(k, size, converged, select_value(is_finite(size), _count(none), not_finite))
-
-
-def _solve(what: str, matrix: Array | SparseLike, b: Array) -> Array:
-    if isinstance(matrix, Array):
-        if matrix.shape != (b.shape[0], b.shape[0]):
-            raise ShapeError(f"{what}: jac returned {matrix.aval}, f has {b.shape[0]} elements", remedy=_JACOBIAN)
-        return binder().apply(linear_systems.solve, (matrix, b), ())[0]
-    pattern = pattern_of(what, matrix)
-    return solve_csr(what, matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
-
-
-# ------------------------------------------------------------------------------------------------ normal equations
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class _NormalEquations:
-    """J^T J, as a matrix or as entries of a pattern, its diagonal, and J^T f."""
-
-    matrix: Array
-    pattern: tuple[Ints, Ints, Ints] | None  # CSR arrays, and the entries of the diagonal
-    gradient: Array
-
-    def solve(self, what: str, damping: Array) -> Array:
-        """Return the negative step."""
-        n = self.gradient.shape[0]
-        at = np.arange(n)
-        if self.pattern is None:
-            matrix = self.matrix.at[at, at].add(damping * self.matrix[at, at])
-            return _solve(what, matrix, self.gradient)
-        indptr, indices, diagonal = self.pattern
-        data = self.matrix.at[diagonal].add(damping * self.matrix[diagonal])
-        return solve_csr(what, data, indptr, indices, (n, n), self.gradient)
-
-
-def _normal(what: str, jacobian: Array | SparseLike, value: Array) -> _NormalEquations:
-    if isinstance(jacobian, Array):
-        if jacobian.ndim != 2 or jacobian.shape[0] != value.shape[0]:
-            raise ShapeError(f"{what}: jac returned {jacobian.aval}, f has {value.shape[0]} elements", remedy=_JACOBIAN)
-        return _NormalEquations(jacobian.T @ jacobian, None, value @ jacobian)
-    pattern, data = pattern_of(what, jacobian), jacobian.data
-    m, n = pattern.shape
-    if m != value.shape[0]:
-        raise ShapeError(
-            f"{what}: jac returned a sparse matrix of shape ({m}, {n}), f has {value.shape[0]} elements",
-            remedy=_JACOBIAN,
-        )
-    rows = np.repeat(np.arange(m), np.diff(pattern.indptr))
-    # pairs of entries of one row: each is a term of an entry of J^T J
-    count = np.diff(pattern.indptr)[rows]
-    first = np.repeat(np.arange(len(rows)), count)
-    ends = np.cumsum(count)
-    second = np.arange(len(first)) - np.repeat(ends - count, count) + np.repeat(pattern.indptr[rows], count)
-    sparse = importlib.import_module("scipy.sparse")
-    i, j = pattern.indices[first].astype(np.int64), pattern.indices[second].astype(np.int64)
-    keys, place = np.unique(np.concatenate([i * n + j, np.arange(n) * (n + 1)]), return_inverse=True)
-    matrix = sparse.csr_array((np.ones(len(keys), np.int8), (keys // n, keys % n)), shape=(n, n))
-    terms = data[first.astype(np.int32)] * data[second.astype(np.int32)]
-    entries = full((len(keys),), 0, data.dtype).at[place[: len(first)].astype(np.int32)].add(terms)
-    products = data * value[rows.astype(np.int32)]
-    gradient = full((n,), 0, data.dtype).at[pattern.indices.astype(np.int32)].add(products)
-    return _NormalEquations(entries, (matrix.indptr, matrix.indices, place[len(first) :].astype(np.int32)), gradient)

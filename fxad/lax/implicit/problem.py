@@ -56,7 +56,7 @@ class Problem:
         """
         has_aux = flag(self.what, "has_aux", has_aux)
         forward = trace_solver(self.what, "solve", fn, solve, self.x_type, "initial_guess", has_aux)
-        at, matvec = self._linearised()
+        at, matvec = self._linearized()
         system = self._system(at, matvec, tangent_solve)
         bodies = [self.equation, forward.body, at, *[solver for _, solver in system]]
         (equation, run, point, *solvers), captured = common_operands(bodies)
