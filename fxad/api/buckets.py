@@ -109,20 +109,20 @@ def bucketed(
         program, run = compiled
         sizes = solve_sizes(f"bucketed {name}", size_constraints(avals, types, program.paths))
         padded_sizes = {n: _padded_size(m, least, growth) for n, m in sizes.items()}
-        padded = [
-            _padded(np.asarray(x, want.dtype), tuple([upper_bound(n, padded_sizes) for n in want.shape]))
-            if want.symbolic
+        padded_leaves = [
+            _padded(np.asarray(x, aval.dtype), tuple([upper_bound(n, padded_sizes) for n in aval.shape]))
+            if aval.symbolic
             else x
-            for x, want in zip(leaves, types, strict=True)
+            for x, aval in zip(leaves, types, strict=True)
         ]
-        outs, out_tree = tree.flatten(run(*padded, sizes={n: np.int32(m) for n, m in sizes.items()}))
-        cut = [
-            asarray(np.asarray(y)[tuple([slice(substitute_sizes(n, sizes)) for n in want.shape])])
-            if want.symbolic
+        outs, out_tree = tree.flatten(run(*padded_leaves, sizes={n: np.int32(m) for n, m in sizes.items()}))
+        results = [
+            asarray(np.asarray(y)[tuple([slice(substitute_sizes(n, sizes)) for n in aval.shape])])
+            if aval.symbolic
             else y
-            for y, want in zip(outs, program.out_avals, strict=True)
+            for y, aval in zip(outs, program.out_avals, strict=True)
         ]
-        result: object = tree.unflatten(out_tree, cut)
+        result: object = tree.unflatten(out_tree, results)
         return result
 
     return call
@@ -138,9 +138,9 @@ def _of_leaves(program: Program[..., T]) -> Program[..., T]:
 def _padded(x: NDArray, shape: tuple[int, ...]) -> NDArray:
     if x.shape == shape:
         return x
-    out = np.zeros(shape, x.dtype)
-    out[tuple([slice(n) for n in x.shape])] = x
-    return out
+    padded = np.zeros(shape, x.dtype)
+    padded[tuple([slice(n) for n in x.shape])] = x
+    return padded
 
 
 def ragged_batches(
@@ -192,23 +192,23 @@ def _ragged_batches(
     growth: float,
     drop_last: bool,
 ) -> Iterator[tuple[T, npt.NDArray[np.int32]]]:
-    waiting: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
-    marks_of: dict[Structure, list[bool] | None] = {}
+    groups: dict[tuple[int, Structure], list[tuple[int, list[NDArray]]]] = {}
+    flags_by_structure: dict[Structure, list[bool] | None] = {}
     for example in examples:
         leaves, structure = tree.flatten(example)
         arrays = [_numpy(x) for x in leaves]
-        if structure not in marks_of:
-            marks_of[structure] = None if ragged is None else _marks(ragged, structure)
-        marks = marks_of[structure]
-        n = _length(arrays, example, length, marks)
+        if structure not in flags_by_structure:
+            flags_by_structure[structure] = None if ragged is None else _marks(ragged, structure)
+        is_ragged = flags_by_structure[structure]
+        n = _length(arrays, example, length, is_ragged)
         key = _padded_size(n, least, growth), structure
-        group = waiting.setdefault(key, [])
+        group = groups.setdefault(key, [])
         group.append((n, arrays))
         if len(group) == batch_size:
-            yield _batch(waiting.pop(key), *key, marks)
+            yield _batch(groups.pop(key), *key, is_ragged)
     if not drop_last:
-        for key, group in waiting.items():
-            yield _batch(group, *key, marks_of[key[1]])
+        for key, group in groups.items():
+            yield _batch(group, *key, flags_by_structure[key[1]])
 
 
 def _numpy(x: object) -> NDArray:
@@ -223,30 +223,30 @@ def _marks(ragged: object, structure: Structure) -> list[bool]:
 
 
 def _length(
-    arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None, marks: Sequence[bool] | None
+    arrays: Sequence[NDArray], example: T, length: Callable[[T], int] | None, is_ragged: Sequence[bool] | None
 ) -> int:
     if length is not None:
         n = to_int("ragged_batches", "the result of length", length(example))
         if n < 0:
             raise ParameterError(f"ragged_batches: the result of length is {n}", remedy="return a number of elements")
         return n
-    chosen = arrays if marks is None else [x for x, marked in zip(arrays, marks, strict=True) if marked]
-    first = next((x for x in chosen if x.ndim), None)
+    candidates = arrays if is_ragged is None else [x for x, ragged in zip(arrays, is_ragged, strict=True) if ragged]
+    first = next((x for x in candidates if x.ndim), None)
     if first is None:
-        which = "array" if marks is None else "ragged array"
-        raise ArgumentError(f"ragged_batches: an example has no {which} with axes", remedy="give length=")
+        kind = "array" if is_ragged is None else "ragged array"
+        raise ArgumentError(f"ragged_batches: an example has no {kind} with axes", remedy="give length=")
     return int(first.shape[0])
 
 
 def _batch(
-    group: Sequence[tuple[int, list[NDArray]]], padded_rows: int, structure: Structure, marks: Sequence[bool] | None
+    group: Sequence[tuple[int, list[NDArray]]], padded_rows: int, structure: Structure, is_ragged: Sequence[bool] | None
 ) -> tuple[Any, npt.NDArray[np.int32]]:
     columns = zip(*[arrays for _, arrays in group], strict=True)
     lengths = [n for n, _ in group]
     stacked: list[NDArray] = []
     for column in columns:
         fits = [x.ndim > 0 and x.shape[0] == n for x, n in zip(column, lengths, strict=True)]
-        ragged = all(fits) if marks is None else marks[len(stacked)]
+        ragged = all(fits) if is_ragged is None else is_ragged[len(stacked)]
         if ragged and not all(fits):
             k = fits.index(False)
             path = structure.accessors()[len(stacked)].codify("")

@@ -38,8 +38,8 @@ def residuals(program: Program[P, object], argnums: Argnums | None = None) -> Re
     program = before_differentiation(program)  # as `grad` of it does
     if argnums is None:
         avals, n = program.jaxpr.in_avals, len(program.bound)
-        fixed = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
-        return _named(program, tuple([a.inexact and not f for a, f in zip(avals, fixed, strict=True)]))
+        without_derivative = operands_without_derivative(program.jaxpr, tuple([k < n for k in range(len(avals))]))
+        return _named(program, tuple([a.inexact and not f for a, f in zip(avals, without_derivative, strict=True)]))
     chosen, avals = ChosenArguments.by_number("residuals", program, argnums), program.in_avals
     for argument in chosen.arguments:
         if argument.leaves and not any([avals[k].inexact for k in argument.leaves]):

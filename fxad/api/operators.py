@@ -68,8 +68,8 @@ def _checked_estimate(what: str, samples: object, key: ArrayLike | None) -> Esti
         return None
     samples = plain_ints(samples)
     if samples is None or key is None:
-        alone = "samples" if key is None else "a key"
-        raise ArgumentError(f"{what}: {alone} is given alone", remedy="an estimate takes both: samples=16, key=key")
+        which = "samples" if key is None else "a key"
+        raise ArgumentError(f"{what}: {which} is given alone", remedy="an estimate takes both: samples=16, key=key")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ArgumentError(
             f"{what}: samples is {shown(samples)}, not an int >= 1", remedy="give the number of random directions"
@@ -88,12 +88,12 @@ def _make_laplacian(
             return Decomposition(None, [Directions(2, signs, {2: 2 / estimate.samples})])
         if weights is None:
             return decompose_laplacian(chosen, n)
-        by_element = 2 * _flat_weights(what, weights, chosen)
-        return Decomposition(None, [] if n == 0 else [Directions(2, UnitVectors(n), {2: by_element})])
+        coefficients = 2 * _flat_weights(what, weights, chosen)
+        return Decomposition(None, [] if n == 0 else [Directions(2, UnitVectors(n), {2: coefficients})])
 
     # of all directions at random, only with weights
-    sampled = estimate if weights is not None else None
-    return lift(what, f, OperatorTransform(what, argnums, decompose, with_value, sampled), 2, argnums)
+    estimate_of_directions = estimate if weights is not None else None
+    return lift(what, f, OperatorTransform(what, argnums, decompose, with_value, estimate_of_directions), 2, argnums)
 
 
 def _flat_weights(what: str, weights: Any, chosen: ChosenArguments) -> Array:

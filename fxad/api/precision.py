@@ -153,26 +153,26 @@ def cast(f: Callable[..., object], /, dtype: Any, *, keep: Policy | PrecisionPla
     Cost:   linear in the distinct equations.
     Source: Micikevicius et al., Mixed precision training (2018).
     """
-    to = _floating("cast", dtype)
+    target_dtype = _floating("cast", dtype)
     policy = sensitive_operations if keep is None else keep
     if not isinstance(policy, PrecisionPlan):
         policy = check_policy("cast", policy)
 
     def transform(program: Program[..., object]) -> Program[..., object]:
-        _check_wider("cast", program, to)
+        _check_wider("cast", program, target_dtype)
         if not isinstance(policy, PrecisionPlan):
-            return program.replace(cast_of_jaxpr(program.jaxpr, to, policy))
+            return program.replace(cast_of_jaxpr(program.jaxpr, target_dtype, policy))
         if policy.jaxpr is not program.jaxpr:
             raise ArgumentError(
                 f"cast: the plan is for another program: {policy.jaxpr!r}, this is {program.jaxpr!r}",
                 remedy="make it with plan_precision(program, *args, tolerance=...) of this very program",
             )
-        if policy.dtype != to:
+        if policy.dtype != target_dtype:
             raise ArgumentError(
-                f"cast: the plan is for {policy.dtype}, and the dtype is {to}",
+                f"cast: the plan is for {policy.dtype}, and the dtype is {target_dtype}",
                 remedy="cast(program, plan.dtype, keep=plan)",
             )
-        return program.replace(cast_of_jaxpr(program.jaxpr, to, policy.decisions))
+        return program.replace(cast_of_jaxpr(program.jaxpr, target_dtype, policy.decisions))
 
     return lift("cast", f, transform)
 
@@ -218,17 +218,17 @@ def plan_precision(
             f"plan_precision: the plan is {described(plan)}: {shown(plan)}",
             remedy="give a plan that plan_precision returned, or leave it out",
         )
-    to = _floating("plan_precision", plan.dtype if plan is not None else dtype)
+    target_dtype = _floating("plan_precision", plan.dtype if plan is not None else dtype)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < inf:
         raise ParameterError(
             f"plan_precision: the tolerance is {shown(tolerance)}, not a positive number",
             remedy="give the largest relative error of the results, as in tolerance=1e-2",
         )
-    _check_wider("plan_precision", program, to)
+    _check_wider("plan_precision", program, target_dtype)
     jaxpr, operands = numpy_operands(program, args, kwargs)
     if plan is not None:
         return _edited_plan(plan, jaxpr, operands, float(tolerance))
-    return _first_plan_that_holds(jaxpr, operands, to, float(tolerance), program.name)
+    return _first_plan_that_holds(jaxpr, operands, target_dtype, float(tolerance), program.name)
 
 
 def _edited_plan(plan: PrecisionPlan, jaxpr: Jaxpr, operands: Sequence[NDArray], tolerance: float) -> PrecisionPlan:
@@ -249,17 +249,17 @@ def _edited_plan(plan: PrecisionPlan, jaxpr: Jaxpr, operands: Sequence[NDArray],
 
 
 def _first_plan_that_holds(
-    jaxpr: Jaxpr, operands: Sequence[NDArray], to: DType, tolerance: float, name: str
+    jaxpr: Jaxpr, operands: Sequence[NDArray], dtype: DType, tolerance: float, name: str
 ) -> PrecisionPlan:
     """Return the first plan, of those that cast less and less, whose measured error is within the tolerance."""
     expected = _run_compiled(jaxpr, operands)
     table = _table(jaxpr, operands, SumRequest(squares=True, sizes=True))
     error = inf
     for share in _SHARES:
-        found = planned(jaxpr, table, to, tolerance, share)
-        error = _error_of(found, operands, expected)
+        plan = planned(jaxpr, table, dtype, tolerance, share)
+        error = _error_of(plan, operands, expected)
         if error <= tolerance:
-            return replace(found, error=error)
+            return replace(plan, error=error)
     raise ParameterError(  # the last plan is the program itself
         f"plan_precision: two runs of {name} for the same arguments differ by {error:.2g}",
         remedy="leave out functions of the host that return other values in each call",
@@ -276,17 +276,19 @@ _SHARES: Final = (*[4.0**-k for k in range(6)], 0.0)
 
 
 def _floating(what: str, dtype: Any) -> DType:
-    to = dtypes.as_dtype(dtype)
-    if to not in dtypes.FLOATING:
-        raise DTypeError(f"{what}: {to} is not a floating dtype", remedy='give "bfloat16", "float16" or "float32"')
-    return to
+    floating_dtype = dtypes.as_dtype(dtype)
+    if floating_dtype not in dtypes.FLOATING:
+        raise DTypeError(
+            f"{what}: {floating_dtype} is not a floating dtype", remedy='give "bfloat16", "float16" or "float32"'
+        )
+    return floating_dtype
 
 
 def _check_wider(what: str, program: Program[..., object], dtype: DType) -> None:
-    wide = {d for d in dtypes.FLOATING if unit_roundoff(d) < unit_roundoff(dtype)}
+    wider_dtypes = {d for d in dtypes.FLOATING if unit_roundoff(d) < unit_roundoff(dtype)}
     for body in distinct_jaxprs(program.jaxpr):
-        if any([a.dtype in wide for a in body.in_avals]) or any(
-            [v.aval.dtype in wide for e in body.eqns for v in e.outs]
+        if any([a.dtype in wider_dtypes for a in body.in_avals]) or any(
+            [v.aval.dtype in wider_dtypes for e in body.eqns for v in e.outs]
         ):
             return
     raise ParameterError(
@@ -305,7 +307,7 @@ def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
     """Return the Euclidean norm of the difference, relative to that of the exact results; inf if it is not finite. Two
     nan are equal."""
     with np.errstate(all="ignore"):
-        wide = [
+        pairs = [
             (np.asarray(x, _WIDE[x.dtype.kind]), np.asarray(y, _WIDE[x.dtype.kind]))
             for x, y in zip(exact, results, strict=True)
         ]
@@ -313,11 +315,11 @@ def _distance(exact: Sequence[NDArray], results: Sequence[NDArray]) -> float:
             sum(
                 [
                     float((np.abs(np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, x - y)) ** 2).sum())
-                    for x, y in wide
+                    for x, y in pairs
                 ]
             )
         )
-        size = sqrt(sum([float((np.abs(x) ** 2).sum()) for x, _ in wide]))
+        size = sqrt(sum([float((np.abs(x) ** 2).sum()) for x, _ in pairs]))
     return inf if isnan(error) else relative_to(error, size)
 
 

@@ -153,8 +153,8 @@ def _vmap(
     in_dims = (*[None] * len(program.bound), *dims)
     if None in out_dims:
         _, result_dims = vmap_named(program.jaxpr, axis.size, axis.name, in_dims, None, spmd)
-        for p, wanted, d in zip(paths, out_dims, result_dims, strict=True):
-            if wanted is None and d is not None:
+        for p, out_dim, d in zip(paths, out_dims, result_dims, strict=True):
+            if out_dim is None and d is not None:
                 raise ShapeError(
                     f"{what}: {p} varies with the mapped arguments, but its out_axes is None",
                     remedy="give the axis at which its values are to be stacked",
