@@ -171,13 +171,13 @@ class Lowered(_Staged, Generic[P, R_co]):
                     f"compile of {self.program.name}: a device and shardings are given",
                     remedy="leave out one of them: both say where the program runs",
                 )
-        divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
+        program = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
         if budget is not None:
             limit = parse_bytes(f"compile of {self.program.name}", budget)
-            divided = divided.replace(with_budget(divided.jaxpr, limit))
-        divides = in_shardings is not None or out_shardings is not None
-        target = self.operands if device is None and not divides else device
-        return replace(self, program=divided)._compiled(options, donate, target=target, device=device)
+            program = program.replace(with_budget(program.jaxpr, limit))
+        has_shardings = in_shardings is not None or out_shardings is not None
+        target = self.operands if device is None and not has_shardings else device
+        return replace(self, program=program)._compiled(options, donate, target=target, device=device)
 
     def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of
@@ -195,14 +195,13 @@ class Lowered(_Staged, Generic[P, R_co]):
                 f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
                 remedy="leave it out of CompileOptions",
             )
-        operands = donated or options.donate
-        check_donated_operands(self.program, operands)
-        how = replace(options, donate=operands)
-        load = partial(load_program, self.program.jaxpr, self.choice, self.passes, how)
+        full_options = replace(options, donate=donated or options.donate)
+        check_donated_operands(self.program, full_options.donate)
+        load = partial(load_program, self.program.jaxpr, self.choice, self.passes, full_options)
         loaded = load(target or runtime.default_device())
-        choices = CompileChoices(self.choice, self.passes, how)
-        of_operands = target if device is None else None
-        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, of_operands))
+        choices = CompileChoices(self.choice, self.passes, full_options)
+        operand_target = target if device is None else None
+        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, operand_target))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 

@@ -105,7 +105,7 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     constants, or if rules also take them.
     """
     layout = prim.layout
-    groups = {layout.group_of(k, Constant) for k in layout.running if has_check(layout.bodies[k].jaxpr)}
+    groups = {layout.growable_group(k, Constant) for k in layout.running if has_check(layout.bodies[k].jaxpr)}
     if len(groups) != 1 or layout.has_rules:
         return None
     (group,) = groups

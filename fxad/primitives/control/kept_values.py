@@ -224,7 +224,7 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     `stack[step]`. The call drops the last `step`.
     """
     body, takes = layout.bodies[at], layout.operand_indices(at)
-    constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
+    constants, carry = layout.growable_group(at, Constant), layout.growable_group(at, Carry)
     runs = body.runs
     if constants is None or carry is None or not isinstance(runs, Unknown) or not runs.most:
         return None  # also for a loop that never runs: its stacks have no rows to read

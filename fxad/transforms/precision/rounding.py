@@ -203,7 +203,7 @@ def _bodies_with_sites(prim: HigherOrder, wants: Wants) -> dict[int, WithAccumul
     """Return the bodies of an equation that have sites, by number, if they can take accumulators as constants."""
     layout, bodies = prim.layout, {}
     for k in layout.running:
-        if layout.group_of(k, Constant) is not None:
+        if layout.growable_group(k, Constant) is not None:
             inner = with_accumulators(layout.bodies[k].jaxpr, wants)
             if inner.jaxpr is not layout.bodies[k].jaxpr:
                 bodies[k] = inner
@@ -231,7 +231,7 @@ def _with_extended_bodies(
     layout = prim.layout
     extensions: list[_AddedAccumulators] = []
     for k, inside in inner.items():
-        group = layout.group_of(k, Constant)
+        group = layout.growable_group(k, Constant)
         assert group is not None, "a body with constants"
         extensions.append(_AddedAccumulators(group, k, inside.sites))
     sizes = [g.size for g in layout.operands]
