@@ -255,7 +255,7 @@ def map_over_devices(
     reordered = rebind_operands(body, (*consts, *parts))
     prim = ShardMap(reordered, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), manual.ids)
     b = Builder()
-    operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
+    operands = [b.input(prim.global_aval(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
     jaxpr = b.build(b(prim, *[operands[k] for k in (*consts, *parts)]), body.name)
     return program.replace(jaxpr, name=what.replace(" of ", "_"))
 

@@ -103,15 +103,15 @@ class Call(Applied, Linear):
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
         if ctx.separate:
-            split = ctx.recur(self.body, nonzero)
-            out_nonzero = split.out_nonzero
-            outs, residuals = call_primal(ctx, split.primal, len(self.body.outs), primals)
-            out_tangents = ctx.lin(Call(split.linear), *lins, *residuals) if any(out_nonzero) else ()
+            linearized = ctx.recur(self.body, nonzero)
+            out_nonzero = linearized.out_nonzero
+            outs, residuals = call_primal(ctx, linearized.primal, len(self.body.outs), primals)
+            out_tangents = ctx.lin(Call(linearized.linear), *lins, *residuals) if any(out_nonzero) else ()
         else:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            both = ctx(Call(fused), *primals, *[t.var for t in lins])
-            outs = both[: len(self.body.outs)]
-            out_tangents = tuple([Lin(v) for v in both[len(outs) :]])
+            fused_outs = ctx(Call(fused), *primals, *[t.var for t in lins])
+            outs = fused_outs[: len(self.body.outs)]
+            out_tangents = tuple([Lin(v) for v in fused_outs[len(outs) :]])
         return outs, insert_zeros(out_tangents, out_nonzero, self.body.out_avals)
 
     def linear_in(self, flags: Flags) -> bool:
@@ -149,10 +149,10 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
     The call does not return a residual that the caller already has: an operand, a constant or another result.
     """
     results, residuals = body.outs[:n_out], body.outs[n_out:]
-    of_caller = {*body.ins, *results}
-    further = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in of_caller]
-    outs = ctx(Call(body.with_outs((*results, *further))), *primals)
-    env: dict[Atom, Atom] = dict(zip((*results, *further), outs, strict=True))
+    known_to_caller = {*body.ins, *results}
+    returned_residuals = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in known_to_caller]
+    outs = ctx(Call(body.with_outs((*results, *returned_residuals))), *primals)
+    env: dict[Atom, Atom] = dict(zip((*results, *returned_residuals), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
     return outs[:n_out], list(substitute(residuals, env))
 
@@ -222,8 +222,8 @@ def check_body_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], o
     """Check the type of a body of an equation. Raises: ParameterError."""
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
-            actual, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
+            actual, expected = ", ".join(map(str, have)), ", ".join(map(str, want))
             raise ParameterError(
-                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({wanted})",
+                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({expected})",
                 remedy=TRACE_AGAIN,
             )
