@@ -132,8 +132,8 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
     def run_one(index: tuple[int, ...]) -> None:
         nonlocal n_unfinished
         outer_index = {} if outer is None else outer.index
-        own_index = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
-        _position.set(_Position(exchanges, {**outer_index, **own_index}, path))
+        new_index = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
+        _position.set(_Position(exchanges, {**outer_index, **new_index}, path))
         try:
             results[index] = run(index)
         except BaseException as e:  # noqa: BLE001  the waiting thread raises it
