@@ -68,9 +68,9 @@ def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
 
 def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Atoms:
     """Return the k greatest elements along an axis and their places."""
-    at = normalize_axis_index("top_k", axis, x.aval.ndim)
-    (moved,) = moveaxis(emit, x, at, -1)
-    return tuple([moveaxis(emit, part, -1, at)[0] for part in emit(TopK(k), moved)])
+    axis_index = normalize_axis_index("top_k", axis, x.aval.ndim)
+    (moved,) = moveaxis(emit, x, axis_index, -1)
+    return tuple([moveaxis(emit, part, -1, axis_index)[0] for part in emit(TopK(k), moved)])
 
 
 # -------------------------------------------------------------------------------------------------------- searching
@@ -152,13 +152,13 @@ def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType
 
 def _binary_search_step(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
     b = Builder()
-    a, v, at, width = b.inputs((keys, wanted, places, places))
+    a, v, place, width = b.inputs((keys, wanted, places, places))
     half = b.one(SHIFT_RIGHT_LOGICAL, b.one(ADD, width, Lit.of(1, places)), Lit.of(1, places))
-    end = b.one(ADD, at, half)
+    end = b.one(ADD, place, half)
     last = b.one(SUB, end, Lit.of(1, places))
     key = b.one(gather_along_axis(keys.shape, 0, mode="clip"), a, index_vectors(b, last))
     before = b.one(LT if side == "left" else LE, key, v)
-    return b.build((emit_where(b, before, end, at), b.one(SUB, width, half)), "halving")
+    return b.build((emit_where(b, before, end, place), b.one(SUB, width, half)), "halving")
 
 
 def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:

@@ -100,11 +100,11 @@ def fit_update(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Ato
 
     Raises: DTypeError if a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
     """
-    own = value.aval.dtype
-    loses_sign = x.dtype in dtypes.UNSIGNED and own in dtypes.INTEGER - dtypes.UNSIGNED
-    if dtype_kind(own) > dtype_kind(x.dtype) or loses_sign:
+    value_dtype = value.aval.dtype
+    loses_sign = x.dtype in dtypes.UNSIGNED and value_dtype in dtypes.INTEGER - dtypes.UNSIGNED
+    if dtype_kind(value_dtype) > dtype_kind(x.dtype) or loses_sign:
         raise DTypeError(
-            f"{name}: a value of {own.name} does not go into {x} without loss",
+            f"{name}: a value of {value_dtype.name} does not go into {x} without loss",
             remedy=f"convert the value with astype({x.dtype.name}), or the array",
         )
     if common_shape(name, value.aval.shape, shape) != shape:

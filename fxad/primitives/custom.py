@@ -278,8 +278,8 @@ class CallWithRules(WithModule, Linear):
             dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
         else:
             fused, out_nonzero = fuse_alike(ctx, programs, nonzero)
-            both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
-            outs, dots = both[:n_out], tuple([Lin(v) for v in both[n_out:]])
+            fused_outs = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
+            outs, dots = fused_outs[:n_out], tuple([Lin(v) for v in fused_outs[n_out:]])
         return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
