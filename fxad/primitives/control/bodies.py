@@ -30,9 +30,11 @@ from fxad.ir import (
     HigherOrder,
     Jaxpr,
     JvpCtx,
+    Lin,
     LinearizedBody,
     Lit,
     Primitive,
+    Tangents,
     Var,
     Zero,
 )
@@ -103,6 +105,15 @@ def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Flags) -> tuple[li
         tangents = instantiate_outs(fused_body.outs[n:], out_nonzero, body.out_avals, any_nonzero)
         alike.append(fused_body.with_outs((*fused_body.outs[:n], *tangents)))
     return alike, any_nonzero
+
+
+def split_fused_results(
+    results: tuple[Var, ...], out_nonzero: Flags, avals: Sequence[Aval]
+) -> tuple[tuple[Var, ...], Tangents]:
+    """Return the results of an equation in forward mode, of the types `avals`, and their tangents: the marked ones
+    follow the results of `recur_fused`."""
+    n = len(avals)
+    return results[:n], insert_zeros([Lin(v) for v in results[n:]], out_nonzero, avals)
 
 
 def instantiate_linear_outs(linearized: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:

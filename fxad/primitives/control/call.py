@@ -37,7 +37,7 @@ from fxad.ir import (
     known_operands,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, is_zero_in_all
+from fxad.primitives.control.bodies import insert_zeros, is_zero_in_all, split_fused_results
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 
@@ -102,17 +102,14 @@ class Call(Applied, Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
-        if ctx.separate:
-            linearized = ctx.recur(self.body, nonzero)
-            out_nonzero = linearized.out_nonzero
-            outs, residuals = call_primal(ctx, linearized.primal, len(self.body.outs), primals)
-            out_tangents = ctx.lin(Call(linearized.linear), *lins, *residuals) if any(out_nonzero) else ()
-        else:
+        if not ctx.separate:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            fused_outs = ctx(Call(fused), *primals, *[t.var for t in lins])
-            outs = fused_outs[: len(self.body.outs)]
-            out_tangents = tuple([Lin(v) for v in fused_outs[len(outs) :]])
-        return outs, insert_zeros(out_tangents, out_nonzero, self.body.out_avals)
+            results = ctx(Call(fused), *primals, *[t.var for t in lins])
+            return split_fused_results(results, out_nonzero, self.body.out_avals)
+        linearized = ctx.recur(self.body, nonzero)
+        outs, residuals = call_primal(ctx, linearized.primal, len(self.body.outs), primals)
+        out_tangents = ctx.lin(Call(linearized.linear), *lins, *residuals) if any(linearized.out_nonzero) else ()
+        return outs, insert_zeros(out_tangents, linearized.out_nonzero, self.body.out_avals)
 
     def linear_in(self, flags: Flags) -> bool:
         return is_linear(self.body, flags)

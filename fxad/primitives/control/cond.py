@@ -51,6 +51,7 @@ from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     is_zero_in_all,
     shared_slots,
+    split_fused_results,
     with_slot_results,
 )
 from fxad.primitives.control.call import Call, adjoint_of
@@ -279,8 +280,8 @@ class Cond(HigherOrder, Linear):
         if ctx.separate:
             return self._linearize(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         branches, out_nonzero = fuse_alike(ctx, self.branches, nonzero)
-        fused_outs, n = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins]), len(avals)
-        return fused_outs[:n], insert_zeros([Lin(v) for v in fused_outs[n:]], out_nonzero, avals)
+        results = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
+        return split_fused_results(results, out_nonzero, avals)
 
     def _linearize(
         self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], linearized: Sequence[LinearizedBody]

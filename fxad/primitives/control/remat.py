@@ -114,7 +114,7 @@ from fxad.ir import (
     all_prims,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros
+from fxad.primitives.control.bodies import insert_zeros, split_fused_results
 from fxad.primitives.control.call import Call, adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
@@ -172,9 +172,8 @@ class Remat(HigherOrder, Linear):
         if ctx.separate:
             return self._linearize(ctx, primals, lins, ctx.recur(self.body, nonzero))
         fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-        fused_outs = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
-        n_out = len(self.body.outs)
-        return fused_outs[:n_out], insert_zeros([Lin(v) for v in fused_outs[n_out:]], out_nonzero, self.body.out_avals)
+        results = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
+        return split_fused_results(results, out_nonzero, self.body.out_avals)
 
     def _linearize(
         self, ctx: LinearizeCtx, primals: Atoms, lins: Sequence[Lin], linearized: LinearizedBody

@@ -36,6 +36,8 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    LinearizeCtx,
+    LinearizedBody,
     Lit,
     NDArray,
     Operands,
@@ -47,7 +49,7 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.collectives import AllGather, Psum, flat_index
-from fxad.primitives.control.bodies import insert_zeros
+from fxad.primitives.control.bodies import insert_zeros, split_fused_results
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.logic import EQ
@@ -284,33 +286,39 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return [results[returns.index(k)] for k in range(len(out_specs))]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        n_out = len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         primals_and_specs = list(zip(primals, self.in_specs, strict=True))
         lins_and_specs = [(t, s) for t, s in zip(tangents, self.in_specs, strict=True) if isinstance(t, Lin)]
-        out_tangents: Sequence[Tangent] = ()
         if ctx.separate:
-            linearized = ctx.recur(self.body, nonzero)
-            out_nonzero = linearized.out_nonzero
-            residuals = linearized.primal.outs[n_out:]
-            # a residual that is an operand of the body is read from there; any other is stored for each index
-            sources: dict[Atom, tuple[Atom, MapSpec]] = dict(zip(linearized.primal.ins, primals_and_specs, strict=True))
-            stored = [a for a in dict.fromkeys(residuals) if a not in sources and not isinstance(a, Lit)]
-            primal = linearized.primal.with_outs((*linearized.primal.outs[:n_out], *stored))
-            outs_and_stored = ctx(self.with_bodies((primal,)), *primals)
-            outs: Atoms = outs_and_stored[:n_out]
-            sources.update({a: (v, STACK) for a, v in zip(stored, outs_and_stored[n_out:], strict=True)})
-            distinct = [a for a in dict.fromkeys(residuals) if a in sources]
-            linear = _with_distinct_residuals(linearized.linear, len(lins_and_specs), residuals, distinct)
-            if any(out_nonzero):
-                operands = [*lins_and_specs, *[sources[a] for a in distinct]]
-                out_tangents = self.apply(ctx.lin, linear, operands, select_by_flags(self.out_specs, out_nonzero))
-        else:
-            fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            fused_operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
-            fused_specs = (*self.out_specs, *select_by_flags(self.out_specs, out_nonzero))
-            fused_outs = self.apply(ctx, fused, fused_operands, fused_specs)
-            outs, out_tangents = tuple(fused_outs[:n_out]), [Lin(v) for v in fused_outs[n_out:]]
+            return self._linearize(ctx, primals_and_specs, lins_and_specs, ctx.recur(self.body, nonzero))
+        fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
+        operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
+        out_specs = (*self.out_specs, *select_by_flags(self.out_specs, out_nonzero))
+        results = tuple(self.apply(ctx, fused, operands, out_specs))
+        return split_fused_results(results, out_nonzero, [v.aval for v in results[: len(self.body.outs)]])
+
+    def _linearize(
+        self,
+        ctx: LinearizeCtx,
+        primals_and_specs: Sequence[tuple[Atom, MapSpec]],
+        lins_and_specs: Sequence[tuple[Lin, MapSpec]],
+        linearized: LinearizedBody,
+    ) -> tuple[Atoms, Tangents]:
+        n_out, out_nonzero = len(self.body.outs), linearized.out_nonzero
+        residuals = linearized.primal.outs[n_out:]
+        # a residual that is an operand of the body is read from there; any other is stored for each index
+        sources: dict[Atom, tuple[Atom, MapSpec]] = dict(zip(linearized.primal.ins, primals_and_specs, strict=True))
+        stored = [a for a in dict.fromkeys(residuals) if a not in sources and not isinstance(a, Lit)]
+        primal = linearized.primal.with_outs((*linearized.primal.outs[:n_out], *stored))
+        results = ctx(self.with_bodies((primal,)), *[a for a, _ in primals_and_specs])
+        outs = results[:n_out]
+        sources.update({a: (v, STACK) for a, v in zip(stored, results[n_out:], strict=True)})
+        distinct = [a for a in dict.fromkeys(residuals) if a in sources]
+        linear = _with_distinct_residuals(linearized.linear, len(lins_and_specs), residuals, distinct)
+        out_tangents: Sequence[Tangent] = ()
+        if any(out_nonzero):
+            operands = [*lins_and_specs, *[sources[a] for a in distinct]]
+            out_tangents = self.apply(ctx.lin, linear, operands, select_by_flags(self.out_specs, out_nonzero))
         return outs, insert_zeros(out_tangents, out_nonzero, [v.aval for v in outs])
 
     def linear_in(self, flags: Flags) -> bool:
