@@ -84,8 +84,8 @@ def frozen_dataclass(
             body.pop(name, None)
         body = methods | body
         inherited = {name for base in declared.__mro__[1:-1] for name in _slots(base)}
-        own = tuple([name for name in fields if name not in inherited])
-        body["__slots__"] = (*own, "__weakref__") if weakref_slot else own
+        new_fields = tuple([name for name in fields if name not in inherited])
+        body["__slots__"] = (*new_fields, "__weakref__") if weakref_slot else new_fields
         body["__dataclass_fields__"] = _Fields(fields)
         body["__doc__"] = declared.__doc__ or f"{declared.__name__}({', '.join(fields)})"
         metaclass: type[type] = type(declared)

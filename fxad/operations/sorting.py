@@ -103,8 +103,8 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     if dtypes.uint64 in (a.aval.dtype, v.aval.dtype) and dtype not in dtypes.INTEGER and _both_integers(a, v):
         return (_search_across_signs(emit, a, v, side, method, index),)
     # as unsigned integers, in which nan is an ordinary greatest element
-    keys, wanted = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
-    return (_search(emit, keys, wanted, side, method, index),)
+    keys, sought = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
+    return (_search(emit, keys, sought, side, method, index),)
 
 
 def _both_integers(a: Atom, v: Atom) -> bool:
@@ -115,8 +115,8 @@ def _search_across_signs(emit: Emit, a: Atom, v: Atom, side: str, method: str, i
     """Search signed integers among those of uint64, or the reverse. No dtype holds both: negative numbers are replaced
     by 0, whose place is known: before all of uint64, and after all that are negative."""
     replaced = [emit.one(MAX, x, Lit.of(0, x.aval)) if x.aval.dtype in dtypes.SIGNED else x for x in (a, v)]
-    keys, wanted = [emit_convert(emit, x, dtypes.uint64) for x in replaced]
-    place = _search(emit, keys, wanted, side, method, index)
+    keys, sought = [emit_convert(emit, x, dtypes.uint64) for x in replaced]
+    place = _search(emit, keys, sought, side, method, index)
     if v.aval.dtype in dtypes.SIGNED:
         return emit_where(emit, emit.one(LT, v, Lit.of(0, v.aval)), Lit.of(0, place.aval), place)
     below = emit.one(ReduceSum((0,)), emit_convert(emit, emit.one(LT, a, Lit.of(0, a.aval)), index))

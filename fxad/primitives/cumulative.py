@@ -260,8 +260,8 @@ class Cumulative(Primitive):
             return (x,)
         front = np.moveaxis(as_accumulated(x), self.axis, 0)
         with np.errstate(all="ignore"):
-            done = np.asarray(self.compute(front[::-1] if self.reverse else front))
-        return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
+            scanned = np.asarray(self.compute(front[::-1] if self.reverse else front))
+        return (np.moveaxis(scanned[::-1] if self.reverse else scanned, 0, self.axis).astype(x.dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins

@@ -184,11 +184,11 @@ class CallWithRules(WithModule, Linear):
         return CallWithRules(function, tuple([with_programs(f, remaining) for f in self.module]))
 
     def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn:
-        function, needed = self.function.pruned(used)
+        function, is_needed = self.function.pruned(used)
         if function == self.function:
             return eqn
         prim = in_module(function, self.module)
-        return Eqn(prim, select_by_flags(eqn.ins, needed), select_by_flags(eqn.outs, used), eqn.source)
+        return Eqn(prim, select_by_flags(eqn.ins, is_needed), select_by_flags(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         for function in (self.function, *self.module):
@@ -370,8 +370,8 @@ def _has_rules_by_results(jaxpr: Jaxpr) -> bool:
     results alone."""
 
     def here_or_in_bodies(jaxpr: Jaxpr) -> bool:
-        own = any([rule.results is not None for prim in jaxpr.prims for rule in rules_of(prim).vjp])
-        return own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
+        has_own = any([rule.results is not None for prim in jaxpr.prims for rule in rules_of(prim).vjp])
+        return has_own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
 
     return once_from_bodies(jaxpr, "rules_by_results", here_or_in_bodies)
 

@@ -516,7 +516,7 @@ class Function(Record):
                 gives = [a.stacked(program.size) for a in gives]
             check_body_type(name, program.role, program.jaxpr, tuple(takes), tuple(gives))
 
-    def needed(self, used: Flags) -> tuple[list[RuleProgram], Flags]:
+    def needed_for(self, used: Flags) -> tuple[list[RuleProgram], Flags]:
         """Return the programs that the results marked in `used` need, and the operands that they read. Programs of
         rules that are `whole` are not among them."""
         programs = [program for program in self.programs if not program.whole]
@@ -537,10 +537,10 @@ class Function(Record):
         """
         if all(used) and any([rule.whole and rule.programs for rule in self.rules.further]):
             return self, (True,) * len(self.body.ins)
-        programs, needed = self.needed(used)
-        rules = self.rules.pruned(needed, used)
+        programs, is_needed = self.needed_for(used)
+        rules = self.rules.pruned(is_needed, used)
         # declared programs number the values that remain
-        number = {k: n for n, k in enumerate([k for k, stays in enumerate((*needed, *used)) if stays])}
+        number = {k: n for n, k in enumerate([k for k, stays in enumerate((*is_needed, *used)) if stays])}
         further = []
         for rule in rules.further:  # none with programs is `whole`: see above, and `Rules.pruned`
             smaller = [program for program in programs if program.rule is rule]
@@ -548,7 +548,7 @@ class Function(Record):
             further.append(replace(rule, programs=tuple(renumbered)))
         rules = replace(rules, further=tuple(further))
         function = with_programs(replace(self, rules=rules), [program.jaxpr for program in programs])
-        return replace(function, captured=sum(needed[: self.captured])), needed
+        return replace(function, captured=sum(is_needed[: self.captured])), is_needed
 
     def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
         """Return the function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its

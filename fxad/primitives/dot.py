@@ -127,8 +127,8 @@ class DotGeneral(Contraction):
         if split is not None:
             left, right = split.parts(lhs), split.parts(rhs)
             plain = replace(self, precision="")
-            *small, most = [plain.impl(left[i], right[j])[0] for i, j in split.pairs]
-            return (np.add(split.without_nan(reduce(np.add, small)), most) if small else most,)
+            *small, largest = [plain.impl(left[i], right[j])[0] for i, j in split.pairs]
+            return (np.add(split.without_nan(reduce(np.add, small)), largest) if small else largest,)
         dtype = self.preferred or lhs.dtype
         wide = dtypes.accumulated(dtype)
         lhs_free = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)

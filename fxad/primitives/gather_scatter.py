@@ -370,8 +370,8 @@ class ScatterFamily(Primitive):
             operand, values = [
                 hlo.op("stablehlo.convert", (a,), (t,))[0] for a, t in ((args[0], wide), (args[2], wide_updates))
             ]
-            done = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
-            return hlo.op("stablehlo.convert", done, outs)
+            scattered = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
+            return hlo.op("stablehlo.convert", scattered, outs)
         if not indices.shape[-1]:
             return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:

@@ -174,8 +174,8 @@ class IndexVectors(WithoutTangent):
         for i, d in zip(args, dims, strict=True):
             if d is not None:
                 i = move_axis(ctx, i, d, 0)
-                own = i.aval.shape
-                i = emit_reshape(ctx, i, (own[0], *(1,) * (ndim + 1 - len(own)), *own[1:]))
+                index_shape = i.aval.shape
+                i = emit_reshape(ctx, i, (index_shape[0], *(1,) * (ndim + 1 - len(index_shape)), *index_shape[1:]))
             aligned.append(i)
         return ctx(self, *aligned), (0,)
 

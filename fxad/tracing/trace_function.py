@@ -114,11 +114,11 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
     called_by_fxad = False
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        own = is_internal[code.co_filename]
-        if called_by_fxad and not own and is_rule(traceback.tb_frame):
+        is_of_fxad = is_internal[code.co_filename]
+        if called_by_fxad and not is_of_fxad and is_rule(traceback.tb_frame):
             break
-        if not own:
+        if not is_of_fxad:
             source = code, traceback.tb_lasti
-        called_by_fxad = own
+        called_by_fxad = is_of_fxad
         traceback = traceback.tb_next
     return source_text(source)

@@ -84,8 +84,8 @@ def corner(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
         }
         (value,) = hlo.op("stablehlo.slice", (value,), (aval.with_shape(shape),), attrs)
     if shape != out.shape:
-        none, more = i64_array([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
-        attrs = {"edge_padding_low": none, "edge_padding_high": i64_array(more), "interior_padding": none}
+        none, padding = i64_array([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
+        attrs = {"edge_padding_low": none, "edge_padding_high": i64_array(padding), "interior_padding": none}
         (value,) = hlo.op("stablehlo.pad", (value, zeros_constant(hlo, aval.with_shape(()))), (out,), attrs)
     return value
 

@@ -181,9 +181,9 @@ def _wy_form(
 ) -> tuple[Atom, Tangent, Atom, Tangent]:
     """V, its tangent, T and its tangent, with I - V T V^H the product of the reflections."""
     one, lin, k = ctx.one, ctx.lin_one, taus.aval.shape[-1]
-    left = columns(one, a, 0, k)
-    strict = lower_mask(ctx, left.aval.shape, -1)
-    v = plus(one, zero_unless(one, strict, left), identity(ctx, left.aval))
+    reflectors = columns(one, a, 0, k)
+    strict = lower_mask(ctx, reflectors.aval.shape, -1)
+    v = plus(one, zero_unless(one, strict, reflectors), identity(ctx, reflectors.aval))
     v_dot = zero_unless(lin, strict, columns(lin, a_dot, 0, k))
     gram = dot(one, conjugate_transpose(one, v), v)
     upper = lower_mask(ctx, gram.aval.shape)
@@ -358,12 +358,12 @@ class Qr(Matrixwise):
         k = minimum(m, n)
         q_dot, r_dot = _square_r_tangent(ctx, q, columns(one, r, 0, k), columns(lin, t, 0, k))
         if not at_least(m - n, 0):
-            more = plus(
+            further_columns = plus(
                 lin,
                 dot(lin, conjugate_transpose(lin, q_dot), columns(one, x, k, n)),
                 dot(lin, conjugate_transpose(one, q), columns(lin, t, k, n)),
             )
-            r_dot = lin(Concatenate(x.aval.ndim - 1), r_dot, more)
+            r_dot = lin(Concatenate(x.aval.ndim - 1), r_dot, further_columns)
         return (q, r), (q_dot, r_dot)
 
 
