@@ -237,7 +237,7 @@ def with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
     while True:
         result = tuple([_map_named_calls(f, with_both) for f in module])
-        reads_now = [_reads_of(f, lambda function, used: function.needed(used)[1]) for f in result]
+        reads_now = [_reads_of(f, lambda function, used: function.needed_for(used)[1]) for f in result]
         now = reads_now, [axes_of(f) for f in result]
         if now == (reads, axes):
             return result
