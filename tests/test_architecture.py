@@ -71,11 +71,7 @@ TREE_MODULES = (
     "fxad/storage/tree_structure.py",
     "fxad/tracing/traced_numbers.py",
     "fxad/tracing/tracer.py",
-    "fxad/core/structure_check.py",
-    "fxad/core/tree.py",
-    "fxad/core/tree_classes.py",
-    "fxad/core/tree_parts.py",
-    "fxad/core/tree_paths.py",
+    "fxad/core/trees/",
     "fxad/diagnosis/reduce/",
 )
 # SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type; NumPy's structured arrays have none

@@ -17,7 +17,7 @@ from fxad.api.chosen_arguments import (
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.directional import result_and_aux, vjp
 from fxad.api.lift import check_no_reduce_axes, lift, select_outs
-from fxad.core import tree, tree_parts
+from fxad.core.trees import parts as tree_parts, tree
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import NotDifferentiableError
 from fxad.operations.arguments import flag

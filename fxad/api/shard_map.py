@@ -9,11 +9,11 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import check_function
-from fxad.core import tree
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Jaxpr, source_text
 from fxad.operations.arguments import flag

@@ -23,7 +23,7 @@ from fxad.api.lift import (
     trace_for_transform,
 )  # fmt: skip
 from fxad.api.vmap import vmap
-from fxad.core import tree, tree_classes
+from fxad.core.trees import classes as tree_classes, tree
 from fxad.dtypes import COMPLEX
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, SizeError, TracerError, described, shown
 from fxad.ir import distinct_jaxprs

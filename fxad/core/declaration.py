@@ -18,7 +18,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclas
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, described, shown
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from fxad.core.layout import (
     UpTo,
     Value,
 )
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, TypecheckError, described, shown
 from fxad.ir import (
     BOOL_SCALAR,

@@ -28,8 +28,8 @@ from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from fxad import runtime
-from fxad.core import tree
-from fxad.core.structure_check import has_structure
+from fxad.core.trees import tree
+from fxad.core.trees.structure_check import has_structure
 from fxad.errors import ArgumentError
 from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TypeAlias, final
 
 from fxad import runtime
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, shown, warn
 from fxad.ir import Aval
 from fxad.lower import aliases

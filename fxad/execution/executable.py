@@ -9,9 +9,9 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
 from fxad import execution, lowering, runtime, storage
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, described, shown
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_donated_operands, donated_operands, donates_any

@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import NUMBER_ARGUMENTS
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, DTypeError, FxadError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations import updates

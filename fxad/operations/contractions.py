@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit

@@ -25,7 +25,7 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import IntArgument
-from fxad.core.sizes import Size, dimension, maximum, minimum
+from fxad.core.sizes.size import Size, dimension, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.errors import AxisError, DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape, Zero
 from fxad.operations.arguments import with_atoms

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_index

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.dtypes import DType
 from fxad.ir import Aval
 from fxad.operations.promotion import ALONE, NumberKind, dtype_kind, scalar_kind

@@ -18,7 +18,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import plain_number
-from fxad.core.sizes import Size, assumption_of_equality
+from fxad.core.sizes.size import Size, assumption_of_equality
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape

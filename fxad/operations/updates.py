@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic

@@ -34,7 +34,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import AxisNameError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,

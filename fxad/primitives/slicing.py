@@ -11,8 +11,8 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import maximum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     BOOL_SCALAR,

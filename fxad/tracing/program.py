@@ -30,13 +30,14 @@ from typing import (
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import printing, tree
+from fxad.core import printing
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.passes import Passes
-from fxad.core.size_equations import Constraint, solve_sizes
-from fxad.core.sizes import Size
-from fxad.core.tree import Accessor, Structure
+from fxad.core.sizes.equations import Constraint, solve_sizes
+from fxad.core.sizes.size import Size
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Accessor, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.operations import promotion

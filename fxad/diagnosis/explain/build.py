@@ -12,8 +12,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from fxad.core import tree
 from fxad.core.diff import side_by_side
+from fxad.core.trees import tree
 from fxad.diagnosis.explain.equations import Equations, ExplainedEquation, shortened
 from fxad.diagnosis.explain.findings import (
     ErrorTable,

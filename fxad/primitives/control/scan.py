@@ -13,7 +13,7 @@ from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Sliced, Times, UpTo
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import optree
 
 from fxad.core.exact_key import exact_keys_of_mapping
-from fxad.core.tree_classes import NAMESPACE, StaticDataError, register_records, running
-from fxad.core.tree_parts import flatten_outermost, outermost_node
+from fxad.core.trees.classes import NAMESPACE, StaticDataError, register_records, running
+from fxad.core.trees.parts import flatten_outermost, outermost_node
 from fxad.errors import ArgumentError, ExecutionError, TreeError, described, shown
 
 Structure: TypeAlias = optree.PyTreeSpec

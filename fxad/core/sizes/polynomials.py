@@ -4,7 +4,7 @@ A polynomial is a sum of monomials. A monomial is a product of factors with powe
 function of sizes that is no polynomial: `n//2`, `max(n, m)`. Equal polynomials are one object. Sums with `max` and
 `min` have a normal form too: see `_SumOfParts`.
 
-Addition, subtraction and multiplication compare no sizes, so this file needs no bounds. `size_bounds` computes bounds
+Addition, subtraction and multiplication compare no sizes, so this file needs no bounds. `lower_bounds` computes bounds
 with these three operations. Division, `max`, `min` and comparison need bounds, so they stand in `sizes`, which imports
 both files. Every polynomial is a `Size`, the subclass that `sizes` declares: functions that make one take the class.
 """
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, final
 
-from fxad.core.bent_lines import MOST_BENDS, BentLine, add_lines, positive_line
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.core.sizes.bent_lines import MOST_BENDS, BentLine, add_lines, positive_line
 from fxad.core.weak import WeakTable
 from fxad.errors import SizeError, described
 

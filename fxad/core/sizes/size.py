@@ -1,23 +1,10 @@
-"""Sizes: polynomials with integer coefficients in named sizes, the dimensions of programs of symbolic shape.
+"""`Size`: a symbolic size, its arithmetic and its order.
 
-A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Each name
-has an assumption, the least number that it may be. No dimension is larger than `LARGEST_SIZE`.
-
-| file, in the order of imports | contents |
-|---|---|
-| `bent_lines` | piecewise linear functions of one whole number |
-| `size_polynomials` | names, monomials, `+`, `-`, `*`, the normal form, the text |
-| `size_bounds` | lower bounds from the assumptions: they decide an order |
-| `sizes` | `Size`: division, order, refusals; `maximum`, `minimum`; values in place of names |
-| `size_upper_bounds` | upper bounds of sizes whose names are bounded: padding |
-| `size_equations` | values of names from the shapes of arguments |
-| `size_text` | the language of shapes, read |
-
-    >>> from fxad.core.size_bounds import lower_bound
-    >>> from fxad.core.size_equations import solve_sizes
-    >>> from fxad.core.size_polynomials import exact_text
-    >>> from fxad.core.size_text import read_size
-    >>> from fxad.core.size_upper_bounds import upper_bound
+    >>> from fxad.core.sizes.lower_bounds import lower_bound
+    >>> from fxad.core.sizes.equations import solve_sizes
+    >>> from fxad.core.sizes.polynomials import exact_text
+    >>> from fxad.core.sizes.text import read_size
+    >>> from fxad.core.sizes.upper_bounds import upper_bound
     >>> n, m = named_size("n", at_least=1), named_size("m")
     >>> size = (n + 2) * m - m  # arithmetic gives the expanded polynomial
     >>> size
@@ -52,8 +39,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from fxad.core.size_bounds import at_least
-from fxad.core.size_polynomials import (
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import (
     Factor,
     Polynomial,
     SizeFunction,

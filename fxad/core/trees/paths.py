@@ -13,10 +13,10 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, final, overload
 
 import optree
 
-from fxad.core import tree, tree_classes
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import IsLeaf, Structure, leaves as leaves_of
-from fxad.core.tree_parts import outermost_node
+from fxad.core.trees import classes as tree_classes, tree
+from fxad.core.trees.parts import outermost_node
+from fxad.core.trees.tree import IsLeaf, Structure, leaves as leaves_of
 from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
 
 T = TypeVar("T")

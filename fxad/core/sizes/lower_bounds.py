@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from fxad.core.bent_lines import least_of_line
-from fxad.core.size_polynomials import (
+from fxad.core.sizes.bent_lines import least_of_line
+from fxad.core.sizes.polynomials import (
     Monomial,
     Polynomial,
     SizeFunction,
