@@ -267,7 +267,7 @@ def _header(
         for k, (out, a) in enumerate(zip(sharding.outs, outs, strict=False)):
             if out is not None:
                 results[k] += f" {{sdy.sharding = {sharding_attribute(*out, a)}}}"
-    attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
+    attr_texts = [f" {{{', '.join(arg_attrs)}}}" if arg_attrs else "" for arg_attrs in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
 

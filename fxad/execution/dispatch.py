@@ -247,7 +247,7 @@ class Dispatcher:
         if sharding is None or sharding.devices != target.devices:
             return False
         pairs = zip(target.ins, sharding.ins, strict=True)
-        return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
+        return all([w is None or w == (divided_by.mesh, divided_by.spec) for w, divided_by in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):

@@ -405,16 +405,16 @@ class Executable(_Staged, Generic[P, R_co]):
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The sharding of the arguments: a tree for the positional ones and a tree for the keyword ones."""
         sharding = self._loaded.sharding
-        of_arguments = None if sharding is None else sharding.ins[len(self.program.bound) :]
-        args, kwargs = tree.unflatten(self.program.in_tree, self._for_users(of_arguments, len(self.in_avals)))
+        shardings = None if sharding is None else sharding.ins[len(self.program.bound) :]
+        args, kwargs = tree.unflatten(self.program.in_tree, self._for_users(shardings, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
         """The sharding of the results: a tree."""
         sharding = self._loaded.sharding
-        of_results = None if sharding is None else sharding.outs
-        return tree.unflatten(self.program.out_tree, self._for_users(of_results, len(self.program.out_avals)))
+        shardings = None if sharding is None else sharding.outs
+        return tree.unflatten(self.program.out_tree, self._for_users(shardings, len(self.program.out_avals)))
 
     def _for_users(self, shardings: list[runtime.MeshSharding] | None, count: int) -> list[Sharding]:
         """Return the shardings of `count` leaves in the form for users. None: all are on the device of the program."""

@@ -93,10 +93,10 @@ def plan(
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for an invalid index;
             TracerError for a mask or a bound that is not known while tracing.
     """
-    of_index = hashable_index(index)
-    if of_index is None:
+    index_key = hashable_index(index)
+    if index_key is None:
         return _build_plan(shape, index, checked, wraps)
-    key = shape, of_index, checked, wraps
+    key = shape, index_key, checked, wraps
     cached = _plans.get(key)
     if cached is None:
         cached = _build_plan(shape, index, checked, wraps)

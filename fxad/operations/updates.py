@@ -176,15 +176,15 @@ def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMo
 def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Atoms:
     """Return x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
     ndim = mask.aval.ndim
-    of_mask, sizes = mask.aval.shape, x.aval.shape[:ndim]
+    mask_shape, sizes = mask.aval.shape, x.aval.shape[:ndim]
     # NumPy takes a mask without elements for axes of any size
-    if len(sizes) < ndim or any([m not in (0, n) for m, n in zip(of_mask, sizes, strict=True)]):
+    if len(sizes) < ndim or any([m not in (0, n) for m, n in zip(mask_shape, sizes, strict=True)]):
         raise ShapeError(
-            f"at.{name}: a mask of shape {of_mask} does not fit an array of shape {x.aval.shape}",
+            f"at.{name}: a mask of shape {mask_shape} does not fit an array of shape {x.aval.shape}",
             remedy="a mask has the sizes of the axes it indexes",
         )
     value = fit_update(f"at.{name}", emit, value, x.aval, x.aval.shape)
-    if of_mask != sizes:
+    if mask_shape != sizes:
         return (x,)
     if ndim < x.aval.ndim:
         mask = emit_broadcast(emit, mask, x.aval.shape, tuple(range(ndim)))

@@ -200,15 +200,15 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
             outs[k] = _sum_stack(b, outs[k], 0)
     else:
         shared = tuple([not m for m in batched])
-        of_batched, of_shared = [
+        batched_cts, shared_cts = [
             _batch_some_cotangents(ctx, b, adjoint, flags, ct_dims, other_dims, ins) for flags in (batched, shared)
         ]
         for k in summed:
-            total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
+            total, (shared_ct, dim) = _sum_stack(b, *batched_cts[k]), shared_cts[k]
             if dim is not None:  # equal rows: the first one; the sum is that of no row or one, so 0 without examples
-                first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
-                of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
-            outs[k] = _sum_of_two(b, total, of_unbatched)
+                first = slice_along_axis(shared_ct.aval.shape, 0, 0, min(1, shared_ct.aval.shape[0]))
+                shared_ct = _sum_stack(b, b.one(first, shared_ct), 0)
+            outs[k] = _sum_of_two(b, total, shared_ct)
     return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 

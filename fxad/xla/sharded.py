@@ -255,17 +255,17 @@ class ProgramSharding:
 
 
 def program_sharding(
-    of_module: ModuleSharding, devices: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
+    module_sharding: ModuleSharding, devices: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
 ) -> ProgramSharding:
     """Return the sharding of a loaded program on its devices. XLA has chosen the shardings of some results.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
-    meshes = of_module.meshes
-    ins = [MeshSharding(devices, meshes[mesh], spec) for mesh, spec in of_module.ins]
-    chosen = raw.get_output_shardings() if None in of_module.outs else None
+    meshes = module_sharding.meshes
+    ins = [MeshSharding(devices, meshes[mesh], spec) for mesh, spec in module_sharding.ins]
+    chosen = raw.get_output_shardings() if None in module_sharding.outs else None
     outs = []
-    for k, sharding in enumerate(of_module.outs):
+    for k, sharding in enumerate(module_sharding.outs):
         if sharding is not None:
             outs.append(MeshSharding(devices, meshes[sharding[0]], sharding[1]))
         elif chosen is None:

@@ -199,11 +199,11 @@ def _split_single_body(
     return None if second is None else (first, second)
 
 
-def _can_grow(groups: Sequence[Group], of_body: Sequence[int], role: Role | None = None) -> bool:
+def _can_grow(groups: Sequence[Group], body_groups: Sequence[int], role: Role | None = None) -> bool:
     """Return True if a body can take, or return, further values of a role (None: of any) in the last of the groups.
-    `of_body` are the indices of the groups that it takes or returns."""
+    `body_groups` are the indices of the groups that it takes or returns."""
     last = groups[-1]
-    return not last.fixed and (role is None or last.role == role) and of_body[-1:] == (len(groups) - 1,)
+    return not last.fixed and (role is None or last.role == role) and body_groups[-1:] == (len(groups) - 1,)
 
 
 def _group_sizes(layout: Layout, n_more: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:

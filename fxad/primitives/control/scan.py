@@ -325,13 +325,13 @@ class Scan(HigherOrder, Linear):
         split = split_known_carries(self.steps, linear)
         known_outs = ctx(self.with_steps(split.known), *count, *known_operands([args[p] for p in split.known_operands]))
         with_stacks: Operands = (*args, *known_outs[split.known.n_carry :])
-        of_linear = self.with_steps(split.linear)._transpose_linear_carry(
+        linear_cts = self.with_steps(split.linear)._transpose_linear_carry(
             ctx,
             count,
             (*select_by_flags(cts[: self.n_carry], linear_carry), *cts[self.n_carry :]),
             tuple([with_stacks[p] for p in split.linear_operands]),
         )
-        ct_of = dict(zip(split.linear_operands, of_linear, strict=True))  # by number of the operand
+        ct_of = dict(zip(split.linear_operands, linear_cts, strict=True))  # by number of the operand
         return *[None for _ in count], *[ct_of.get(p) for p in range(len(args))]
 
     def _transpose_linear_carry(

@@ -36,10 +36,10 @@ def finite_matrices(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
     masks = [hlo.op("stablehlo.is_finite", (x,), (mask,))[0] for x, _ in parts]
     finite = masks[0] if len(masks) == 1 else hlo.op("stablehlo.and", masks, (mask,))[0]
     rank = aval.ndim
-    of_batch = mask.with_shape(aval.shape[:-2])
-    start = Lit.of(True, of_batch.with_shape(()))
+    batch_aval = mask.with_shape(aval.shape[:-2])
+    start = Lit.of(True, batch_aval.with_shape(()))
     attributes = {"dimensions": i64_array((rank - 2, rank - 1))}
-    return lower_reduce(hlo, "stablehlo.reduce", attributes, "stablehlo.and", start, (finite,), mask, (of_batch,))[0]
+    return lower_reduce(hlo, "stablehlo.reduce", attributes, "stablehlo.and", start, (finite,), mask, (batch_aval,))[0]
 
 
 def zeros_unless(hlo: Hlo, finite: HloValue, value: HloValue, aval: Aval) -> HloValue:

@@ -271,9 +271,9 @@ class Ormqr(LinearInOne):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, taus, c), (a_dot, taus_dot, c_dot) = primals, tangents
         outs = ctx(self, *primals)
-        of_c = ctx.lin_one(self, a, taus, c_dot)
+        c_tangent = ctx.lin_one(self, a, taus, c_dot)
         if not taus.aval.size or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
-            return outs, (of_c,)
+            return outs, (c_tangent,)
         one, lin = ctx.one, ctx.lin_one
         v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
         if self.conjugate_transpose:
@@ -290,7 +290,7 @@ class Ormqr(LinearInOne):
             product = dot(lin, dot(one, inner, t), vh_dot)
             product = ctx.add(product, dot(lin, dot(lin, inner, t_dot), vh))
             product = ctx.add(product, dot(lin, dot(lin, c, v_dot), dot(one, t, vh)))
-        return outs, (minus(lin, of_c, product),)
+        return outs, (minus(lin, c_tangent, product),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # op(Q)^T is the conjugate of op(Q)^H
