@@ -539,7 +539,8 @@ class Function(Record):
             return self, (True,) * len(self.body.ins)
         programs, is_needed = self.needed_for(used)
         rules = self.rules.pruned(is_needed, used)
-        # declared programs number the values that remain
+        # declared programs number the values that remain: of the operands 0, 1 and the results 2, 3 without 0 and 2,
+        # value 1 becomes 0, and 3 becomes 1
         number = {k: n for n, k in enumerate([k for k, stays in enumerate((*is_needed, *used)) if stays])}
         further = []
         for rule in rules.further:  # none with programs is `whole`: see above, and `Rules.pruned`

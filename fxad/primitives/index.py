@@ -88,9 +88,11 @@ def check_positions(what: str, jaxpr: Jaxpr, value: Callable[[int], int]) -> Non
             )
 
 
-def _may_not_fit(own: DType, dtype: DType) -> bool:
-    """Return True if an index of dtype `own` may not fit in `dtype`, which is int32 or int64."""
-    return own.itemsize > dtype.itemsize or (own.itemsize == dtype.itemsize and own in dtypes.UNSIGNED)
+def _may_not_fit(from_dtype: DType, dtype: DType) -> bool:
+    """Return True if an index of dtype `from_dtype` may not fit in `dtype`, which is int32 or int64."""
+    if from_dtype.itemsize == dtype.itemsize:
+        return from_dtype in dtypes.UNSIGNED
+    return from_dtype.itemsize > dtype.itemsize
 
 
 def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
