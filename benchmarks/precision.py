@@ -18,7 +18,7 @@ from benchmarks.models.dynamics import bodies
 from benchmarks.models.library import OURS, Model
 from benchmarks.models.networks import mlp, residual, rnn, transformer
 from fxad.api.precision import weighted_executable
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.tracing.program import numpy_operands
 from fxad.transforms.precision.bounds import with_bounds
 from fxad.transforms.precision.rounding import is_single

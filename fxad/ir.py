@@ -112,13 +112,13 @@ class _Unfrozen:
 
 def new_eqn(prim: Primitive, ins: Atoms, outs: tuple[Var, ...], source: Source) -> Eqn:
     """Return `Eqn(prim, ins, outs, source)` in two fifths of the time. Every pass calls it for every equation."""
-    made: Any = _Unfrozen()  # no `__init__`, and no tuple of the fields: each takes a fifth of the time
-    made.prim = prim
-    made.ins = ins
-    made.outs = outs
-    made.source = source
-    made.__class__ = Eqn
-    eqn: Eqn = made
+    unfrozen: Any = _Unfrozen()  # no `__init__`, and no tuple of the fields: each takes a fifth of the time
+    unfrozen.prim = prim
+    unfrozen.ins = ins
+    unfrozen.outs = outs
+    unfrozen.source = source
+    unfrozen.__class__ = Eqn
+    eqn: Eqn = unfrozen
     return eqn
 
 
@@ -307,19 +307,19 @@ def params(prim: Primitive | Record) -> tuple[tuple[str, Param], ...]:
 
 
 def map_parameter(
-    value: object, fn: Callable[[object], object], of_record: Callable[[Record], Record | None] = lambda _: None
+    value: object, fn: Callable[[object], object], replace_record: Callable[[Record], Record | None] = lambda _: None
 ) -> object:
     """Return a parameter with `fn` applied to the values in its tuples and records. Records are not checked again.
-    `of_record` may give another record for one."""
+    `replace_record` may give another record for one."""
     if type(value) is tuple:
-        return tuple([map_parameter(v, fn, of_record) for v in value])
+        return tuple([map_parameter(v, fn, replace_record) for v in value])
     if not isinstance(value, Record):
         return fn(value)
-    if (replacement := of_record(value)) is not None:
+    if (replacement := replace_record(value)) is not None:
         return replacement
     copy = object.__new__(type(value))
     for name, v in params(value):
-        _set(copy, name, map_parameter(v, fn, of_record))
+        _set(copy, name, map_parameter(v, fn, replace_record))
     return copy
 
 
@@ -359,17 +359,17 @@ def all_prims(jaxpr: Jaxpr) -> list[Primitive]:
 def jaxprs_without_memo(jaxpr: Jaxpr, key: Hashable) -> tuple[Jaxpr, ...]:
     """Return the programs of `distinct_jaxprs(jaxpr)` whose memo has no entry for `key` (None: all), and `jaxpr`
     itself, last. If a program has the entry, its bodies are assumed to have it too."""
-    done: dict[Jaxpr, None] = {}
+    visited: dict[Jaxpr, None] = {}
     stack: list[tuple[Jaxpr, Iterator[Jaxpr]]] = [(jaxpr, iter(subjaxprs(jaxpr)))]
     while stack:
-        top, rest = stack[-1]
-        inner = next((b for b in rest if b not in done and key not in b._memo), None)
+        top, bodies = stack[-1]
+        inner = next((b for b in bodies if b not in visited and key not in b._memo), None)
         if inner is None:
-            done[top] = None
+            visited[top] = None
             stack.pop()
         else:
             stack.append((inner, iter(subjaxprs(inner))))
-    return tuple(done)
+    return tuple(visited)
 
 
 def subjaxprs(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
@@ -435,9 +435,9 @@ def _unpickled(records: tuple[_PickledJaxpr, ...]) -> Jaxpr:
         if pickled.jaxpr is None:
             eqns = [e if isinstance(e, Eqn) else _unpickled_eqn(*e) for e in pickled.eqns]
             pickled.jaxpr = Jaxpr(pickled.ins, tuple(eqns), pickled.outs, pickled.name)
-    whole = records[-1].jaxpr
-    assert whole is not None
-    return whole
+    last = records[-1].jaxpr
+    assert last is not None
+    return last
 
 
 def _unpickled_eqn(
@@ -445,10 +445,10 @@ def _unpickled_eqn(
     values: tuple[object, ...],
     ins: Atoms,
     outs: tuple[Var, ...],
-    at: SourceLocation | None,
+    location: SourceLocation | None,
 ) -> Eqn:
     prim = kind(*[map_parameter(value, _unpickled_if_jaxpr) for value in values])
-    return Eqn(prim, ins, outs, at)
+    return Eqn(prim, ins, outs, location)
 
 
 def _pickled_if_jaxpr(value: object) -> object:

@@ -51,7 +51,7 @@ from fxad.ir import (
     source_location,
     source_text,
 )
-from fxad.lowering.compared_extrema import with_extrema_compared_apart
+from fxad.lowering.compared_extrema import with_extrema_in_branches
 from fxad.lowering.known_faults import FOLDS, MOVED, REPAIRS, Kind
 from fxad.lowering.locations import Locations
 from fxad.lowering.mlir_text import (
@@ -159,9 +159,9 @@ class LoweredModule:
             return aliases(self.in_avals, self.out_avals, donate)
         ins, outs = sharding.parts(sharding.ins, self.in_avals), sharding.parts(sharding.outs, self.out_avals)
         by_parts = aliases(ins, outs, donate)
-        others = [k for k in donate if k not in by_parts]
+        other_operands = [k for k in donate if k not in by_parts]
         chosen_by_xla = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
-        return by_parts | aliases(self.in_avals, chosen_by_xla, others)
+        return by_parts | aliases(self.in_avals, chosen_by_xla, other_operands)
 
     def text(self) -> str:
         """Return StableHLO in MLIR's generic form, as XLA reads it, without locations."""
@@ -193,17 +193,17 @@ def lower_jaxpr(jaxpr: Jaxpr, platform: str = "cpu") -> LoweredModule:
     module = _Module(devices_needed(jaxpr), platform, overlapping_updates(rewritten))
     if platform == "cpu" and not runs_on_devices(jaxpr):
         module.stored = stored_values(rewritten)
-    parts = [module.function(rewritten, ())]
+    texts = [module.function(rewritten, ())]
     for sub, mesh in module.queue:  # grows while it is walked: a call appends the function it needs
         name = f"private {module.symbols[sub, mesh]}"
-        parts.append(_header(name, sub.in_avals, sub.out_avals, {}))
-        parts.append(module.function(sub, mesh))
+        texts.append(_header(name, sub.in_avals, sub.out_avals, {}))
+        texts.append(module.function(sub, mesh))
     sharding = module.sharding_of(jaxpr)
-    parts += [f"sdy.mesh @mesh{k} = {mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
+    texts += [f"sdy.mesh @mesh{k} = {mesh_text(mesh)}\n" for k, mesh in enumerate(sharding.meshes if sharding else ())]
     return LoweredModule(
         jaxpr.in_avals,
         jaxpr.out_avals,
-        "".join(parts),
+        "".join(texts),
         module.locations.definitions(),
         tuple(module.host),
         calls_host(jaxpr),
@@ -216,7 +216,7 @@ def _rewritten_for_xla(jaxpr: Jaxpr, platform: str) -> Jaxpr:
     rewrites."""
     if not runs_on_devices(jaxpr):
         rewritten = with_host_calls_ordered(jaxpr)
-        return with_extrema_compared_apart(rewritten) if platform == "cpu" else rewritten
+        return with_extrema_in_branches(rewritten) if platform == "cpu" else rewritten
     rewritten = lowering.nan_of_extrema.with_nan_kept(jaxpr)
     rewritten = lowering.failed_checks.with_loops_ended(rewritten)
     rewritten = with_host_calls_ordered(rewritten)
@@ -267,7 +267,7 @@ def _header(
         for k, (out, a) in enumerate(zip(sharding.outs, outs, strict=False)):
             if out is not None:
                 results[k] += f" {{sdy.sharding = {sharding_attribute(*out, a)}}}"
-    attr_texts = [f" {{{', '.join(of_arg)}}}" if of_arg else "" for of_arg in attrs]
+    attr_texts = [f" {{{', '.join(arg_attrs)}}}" if arg_attrs else "" for arg_attrs in attrs]
     args = [f"%arg{k}: {tensor_type(a)}{attr_texts[k]}" for k, a in enumerate(ins)]
     return f"func.func {name}({', '.join(args)}) -> ({', '.join(results)}) {{\n"
 
@@ -557,30 +557,30 @@ class _Function(_Operations):
         outs: Sequence[Aval],
     ) -> tuple[HloValue, ...]:
         """Call the function of a body on each device; see `fxad.ir.Hlo`."""
-        whole = with_replica_axis(mesh, self.module.devices)
-        number, symbol = self.module.mesh_number(whole), self.module.symbol(body, whole)
+        full_mesh = with_replica_axis(mesh, self.module.devices)
+        number, symbol = self.module.mesh_number(full_mesh), self.module.symbol(body, full_mesh)
         if self.module.devices == 1:  # XLA divides nothing, and does not compile a call of the host in a map
             return self.op("func.call", operands, outs, {"callee": symbol})
         # XLA needs an operand that it divides, and divides none without elements
         nonempty_ins = [k for k, a in enumerate(body.in_avals) if a.size]
         nonempty_outs = [k for k, a in enumerate(outs) if a.size]
-        parts, results = [body.in_avals[k] for k in nonempty_ins], [outs[k] for k in nonempty_outs]
-        divided, specs = [operands[k] for k in nonempty_ins], [in_specs[k] for k in nonempty_ins]
-        if not divided:
-            divided, parts, specs = [self.zeros(INT32_SCALAR)], [INT32_SCALAR], [()]
+        part_types, result_types = [body.in_avals[k] for k in nonempty_ins], [outs[k] for k in nonempty_outs]
+        divided_operands, specs = [operands[k] for k in nonempty_ins], [in_specs[k] for k in nonempty_ins]
+        if not divided_operands:
+            divided_operands, part_types, specs = [self.zeros(INT32_SCALAR)], [INT32_SCALAR], [()]
 
         def write_block() -> None:
-            args = dict(zip(nonempty_ins, self.block_args(parts), strict=False))
+            args = dict(zip(nonempty_ins, self.block_args(part_types), strict=False))
             all_args = [args[k] if k in args else self.zeros(a) for k, a in enumerate(body.in_avals)]
             computed = self.op("func.call", all_args, body.out_avals, {"callee": symbol})
             self.op("sdy.return", [computed[k] for k in nonempty_outs], ())
 
         attrs = {
-            "in_shardings": sharding_per_value(number, specs, parts),
-            "out_shardings": sharding_per_value(number, [out_specs[k] for k in nonempty_outs], results),
-            "manual_axes": f"#sdy<manual_axes{axis_names_text([axis for axis, _ in whole])}>",
+            "in_shardings": sharding_per_value(number, specs, part_types),
+            "out_shardings": sharding_per_value(number, [out_specs[k] for k in nonempty_outs], result_types),
+            "manual_axes": f"#sdy<manual_axes{axis_names_text([axis for axis, _ in full_mesh])}>",
         }
-        computed = self.op("sdy.manual_computation", divided, results, attrs, [write_block])
+        computed = self.op("sdy.manual_computation", divided_operands, result_types, attrs, [write_block])
         values = dict(zip(nonempty_outs, computed, strict=True))
         return tuple([values[k] if k in values else self.zeros(a) for k, a in enumerate(outs)])
 
@@ -601,9 +601,9 @@ class _Function(_Operations):
 
     def host(self, call: Primitive) -> int:
         """Return the index of a host call; see `fxad.ir.Hlo`."""
-        where = source_location(self.module.locations.source(self.location))
+        line = source_location(self.module.locations.source(self.location))
         # `Hlo` says Primitive: its module stands below the primitives that call the host
-        self.module.host.append((cast(CallsHost, call), str(where or "")))
+        self.module.host.append((cast(CallsHost, call), str(line or "")))
         return len(self.module.host) - 1
 
     def sharding(self, mesh: MeshAxes, spec: DimensionAxes, aval: Aval) -> str:

@@ -49,9 +49,9 @@ from fxad.xla.donated_buffers import (
     OPERAND_DELETED as OPERAND_DELETED,
     DonatingCall as DonatingCall,
     DonationRecord as DonationRecord,
+    claim_of as claim_of,
     donated_placeholder as donated_placeholder,
     take_for_donation as take_for_donation,
-    taken_by as taken_by,
 )
 from fxad.xla.executable import (
     XlaExecutable as XlaExecutable,

@@ -35,10 +35,10 @@ from typing import ClassVar, Final, Generic, Self, TypeAlias, TypeVar, final
 import numpy as np
 
 from fxad import runtime
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lazy_exports import explained_errors
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Aval, Shape
 from fxad.operations.arguments import plain_ints, to_ints, to_tuple

@@ -6,25 +6,8 @@ pyrsistent maps, vectors and records. Everything else is a leaf. `save` and `loa
 """
 
 from fxad.api.trees import global_norm, ravel
-from fxad.core.tree import (
-    Structure,
-    all,
-    broadcast,
-    broadcast_prefix,
-    difference,
-    flatten,
-    flatten_up_to,
-    leaves,
-    map,
-    paths,
-    reduce,
-    shape_text,
-    structure,
-    transpose,
-    unflatten,
-)
-from fxad.core.tree_classes import dataclass, register, static
-from fxad.core.tree_paths import (
+from fxad.core.trees.classes import dataclass, register, static
+from fxad.core.trees.paths import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
@@ -46,6 +29,23 @@ from fxad.core.tree_paths import (
     register_pytree_with_keys,
     register_pytree_with_keys_class,
     register_static,
+)
+from fxad.core.trees.tree import (
+    Structure,
+    all,
+    broadcast,
+    broadcast_prefix,
+    difference,
+    flatten,
+    flatten_up_to,
+    leaves,
+    map,
+    paths,
+    reduce,
+    shape_text,
+    structure,
+    transpose,
+    unflatten,
 )
 from fxad.storage.arrays import load, save
 

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fxad.core import tree, tree_classes
-from fxad.core.tree import (
-    IsLeaf,
-    Structure as PyTreeDef,
-    all as tree_all,
-    broadcast as tree_broadcast,
-    flatten as tree_flatten,
-    leaves as tree_leaves,
-    map as tree_map,
-    reduce as tree_reduce,
-    structure as tree_structure,
-    transpose as tree_transpose,
-    unflatten as tree_unflatten,
-)
-from fxad.core.tree_paths import (
+from fxad.core.trees import classes as tree_classes, tree
+from fxad.core.trees.paths import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
@@ -40,6 +27,19 @@ from fxad.core.tree_paths import (
     register_pytree_with_keys,
     register_pytree_with_keys_class,
     register_static,
+)
+from fxad.core.trees.tree import (
+    IsLeaf,
+    Structure as PyTreeDef,
+    all as tree_all,
+    broadcast as tree_broadcast,
+    flatten as tree_flatten,
+    leaves as tree_leaves,
+    map as tree_map,
+    reduce as tree_reduce,
+    structure as tree_structure,
+    transpose as tree_transpose,
+    unflatten as tree_unflatten,
 )
 
 

@@ -71,11 +71,7 @@ TREE_MODULES = (
     "fxad/storage/tree_structure.py",
     "fxad/tracing/traced_numbers.py",
     "fxad/tracing/tracer.py",
-    "fxad/core/structure_check.py",
-    "fxad/core/tree.py",
-    "fxad/core/tree_classes.py",
-    "fxad/core/tree_parts.py",
-    "fxad/core/tree_paths.py",
+    "fxad/core/trees/",
     "fxad/diagnosis/reduce/",
 )
 # SciPy is imported by name in fxad/transforms/sparse, so its matrices have no type; NumPy's structured arrays have none
@@ -326,9 +322,42 @@ def test_the_table_of_what_changes_is_complete() -> None:
         for target, made in _assignments(node)
         if made in changing
     }
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## What changes")[2]
-    rows = [line.split("|")[2] for line in page.splitlines() if line.startswith("| ")]
-    assert found == {entry for row in rows for entry in re.findall(r"`([^`]+)`", row)}
+    assert found == _names_in_table("| what it is |", 2)
+
+
+def _names_in_table(head: str, column: int) -> set[str]:
+    """Return the names in a column of a table of the architecture page."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = page[page.index(head) :].partition("\n\n")[0]
+    return {entry for row in table.splitlines() for entry in re.findall(r"`([^`]+)`", row.split("|")[column])}
+
+
+def _foreign_writes(f: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return True if a function writes attributes of a frozen object, or to the `__dict__` of an object, that it has
+    not made and that is not its own."""
+    made = {"self", *[g.name for g in functions(f)]}
+    made |= {t for n in ast.walk(f) for t, m in _assignments(n) if m == "__new__"}
+    written = set[str]()
+    for n in ast.walk(f):
+        if isinstance(n, ast.Call) and ast.unparse(n.func) in ("_set", "object.__setattr__"):
+            written.add(ast.unparse(n.args[0]))
+        targets = [n.func] if isinstance(n, ast.Call) else n.targets if isinstance(n, ast.Assign) else []
+        for text in map(ast.unparse, targets):
+            if ".__dict__[" in text or ".__dict__.setdefault" in text:
+                written.add(text.partition(".__dict__")[0])
+    return not written <= made
+
+
+def test_the_table_of_what_changes_on_values_is_complete() -> None:
+    writing = re.compile(r"object\.__setattr__|\.__dict__(\[|\.setdefault)")
+    found = {
+        f"{name(p).removeprefix('fxad/').removesuffix('.py')}.{f.name}"
+        for p, tree in trees().items()
+        if writing.search(p.read_text(encoding="utf-8"))
+        for f in functions(tree)
+        if _foreign_writes(f)
+    }
+    assert found == _names_in_table("| on | what |", 3)
 
 
 def test_every_module_is_named_after_a_concept() -> None:

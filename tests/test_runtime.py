@@ -754,7 +754,7 @@ def test_a_deletion_in_the_thread_of_a_donating_call() -> None:
 
     def deleted_inside() -> None:
         call, buffer = runtime.DonatingCall(), put(np.ones(4, np.float32))
-        assert runtime.take_for_donation(buffer, runtime.taken_by(call, runtime.DonationRecord("f", None)))
+        assert runtime.take_for_donation(buffer, runtime.claim_of(call, runtime.DonationRecord("f", None)))
         take_for_deletion(buffer)
 
     in_another_thread(deleted_inside)
@@ -766,11 +766,11 @@ def test_a_buffer_is_free_when_the_call_that_took_it_is_gone() -> None:
     record, call = runtime.DonationRecord("f", None), runtime.DonatingCall()
     deleted, donated = put(np.ones(4, np.float32)), put(np.ones(4, np.float32))
     for buffer in (deleted, donated):
-        assert runtime.take_for_donation(buffer, runtime.taken_by(runtime.DonatingCall(), record))
+        assert runtime.take_for_donation(buffer, runtime.claim_of(runtime.DonatingCall(), record))
         assert runtime.to_numpy(buffer).tolist() == [1, 1, 1, 1]
     in_another_thread(lambda: take_for_deletion(deleted))
-    assert runtime.take_for_donation(donated, runtime.taken_by(call, record))
-    assert not runtime.take_for_donation(donated, runtime.taken_by(runtime.DonatingCall(), record))
+    assert runtime.take_for_donation(donated, runtime.claim_of(call, record))
+    assert not runtime.take_for_donation(donated, runtime.claim_of(runtime.DonatingCall(), record))
 
 
 def test_an_interrupted_start_on_several_devices_leaves_no_pin() -> None:
@@ -791,8 +791,8 @@ def test_an_interrupted_start_on_several_devices_leaves_no_pin() -> None:
     with pytest.raises(KeyboardInterrupt) as kept:
         start_pinned(len, operands)
     call = runtime.DonatingCall()
-    taken = runtime.taken_by(call, None)
-    in_another_thread(lambda: runtime.take_for_donation(operands[1], taken))
+    claim = runtime.claim_of(call, None)
+    in_another_thread(lambda: runtime.take_for_donation(operands[1], claim))
     assert kept.tb is not None
 
 
@@ -800,9 +800,9 @@ def test_a_buffer_that_another_thread_donates_is_not_lent() -> None:
     """Regression: the process crashed if the memory was lent to jax and donated at the same time."""
     buffer = put(np.ones(4, np.float32))
     call = runtime.DonatingCall()
-    taken = runtime.taken_by(call, runtime.DonationRecord("f", None))
-    taken.thread = 0
-    assert runtime.take_for_donation(buffer, taken)
+    claim = runtime.claim_of(call, runtime.DonationRecord("f", None))
+    claim.thread = 0
+    assert runtime.take_for_donation(buffer, claim)
     for read in (runtime.lend, runtime.to_numpy):
         with pytest.raises(ExecutionError) as e:
             read(buffer)

@@ -112,7 +112,7 @@ def test_import_fxad_imports_few_modules() -> None:
     """Modules are counted instead of timed: each module of fxad takes 0.3 ms, and each of these libraries 1 to 40
     ms. `grad` is four modules: signatures, programs, arguments, and those that are differentiated."""
     modules = set(ast.literal_eval(run_python("import fxad, sys; print(sorted(sys.modules))")))
-    assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 222
+    assert len([m for m in modules if m.partition(".")[0] == "fxad"]) <= 224
     rare = {
         "asyncio", "concurrent", "jaxlib._profiler", "jaxlib.cpu", "jaxlib.mlir", "multiprocessing", "scipy", "secrets",
         "socket", "tempfile",

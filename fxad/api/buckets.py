@@ -16,12 +16,12 @@ from fxad.api.jit import jit
 from fxad.api.lift import check_function
 from fxad.api.mask import check_result_shapes, mask
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
-from fxad.core import tree
 from fxad.core.lru import LRUCache
-from fxad.core.size_equations import solve_sizes
-from fxad.core.size_upper_bounds import upper_bound
-from fxad.core.sizes import substitute_sizes
-from fxad.core.tree import Structure
+from fxad.core.sizes.equations import solve_sizes
+from fxad.core.sizes.size import substitute_sizes
+from fxad.core.sizes.upper_bounds import upper_bound
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.ir import NDArray
 from fxad.operations.arguments import flag, function, number, to_int

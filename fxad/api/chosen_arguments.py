@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar, final
 
 from fxad.api.lift import tangent_tree
-from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, plain_ints
 from fxad.tracing.program import Argument, Program, count_text

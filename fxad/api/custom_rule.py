@@ -17,8 +17,8 @@ from fxad.api.custom.rule_signature import (
 from fxad.api.custom.traced_rules import TracedRule, UserTransformRule
 from fxad.api.custom_function import CustomFunction
 from fxad.api.lift import check_function
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, TreeError, described, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import plain_ints

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes, numpy as fnp
-from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, PlacementError, ShapeError, described, shown
 from fxad.ir import Aval, NDArray

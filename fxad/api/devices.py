@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from fxad import runtime
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.operations.arguments import is_word, to_int
 from fxad.runtime import Device, default_device

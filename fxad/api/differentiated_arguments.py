@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags, ranks
-from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError
 from fxad.ir import Aval

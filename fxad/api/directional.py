@@ -23,10 +23,10 @@ from fxad.api.lift import (
     tangent_tree,
     trace_at_values,
 )
-from fxad.core import tree, tree_classes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import Structure
+from fxad.core.trees import classes as tree_classes, tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, described
 from fxad.ir import Aval, Jaxpr, Zero
 from fxad.operations.arguments import flag

@@ -18,7 +18,7 @@ from fxad.api.differentiated_arguments import (
 )
 from fxad.api.directional import result_and_aux, vjp
 from fxad.api.lift import select_outs
-from fxad.core import tree, tree_parts
+from fxad.core.trees import parts as tree_parts, tree
 from fxad.dtypes import COMPLEX, FLOATING
 from fxad.errors import NotDifferentiableError
 from fxad.tracing.array import asarray

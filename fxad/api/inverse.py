@@ -14,7 +14,7 @@ from fxad.api.custom.traced_rules import UserRules
 from fxad.api.custom_function import CustomFunction, decorate
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import bind_static_arguments, check_function, lift, select_outs
-from fxad.core import tree, tree_parts
+from fxad.core.trees import parts as tree_parts, tree
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import argument_keys, flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands

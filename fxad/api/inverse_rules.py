@@ -22,11 +22,11 @@ from fxad.api.custom.rule_signature import (
 )
 from fxad.api.custom.traced_rules import TracedRule, UserTransformRule, cotangents
 from fxad.api.lift import check_function
-from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, prune
 from fxad.core.flags import select_by_flags
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, NotInvertibleError, TreeError
 from fxad.ir import Flags, Jaxpr, Zero
 from fxad.operations.arguments import argument_keys

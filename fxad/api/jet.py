@@ -16,7 +16,7 @@ from fxad.api.lift import (
     tangent_tree,
     trace_at_values,
 )
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Lit
 from fxad.operations.arguments import flag, plain_ints

@@ -14,7 +14,7 @@ import numpy as np
 from fxad.api.recompilation import recompilation_reason
 from fxad.api.symbolic_shapes import Shapes, symbolic_types
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import ExactStructure
+from fxad.core.trees.tree import ExactStructure
 from fxad.errors import RecompilationWarning, warn
 from fxad.execution.dispatch import avals_of_arrays, fast_path
 from fxad.execution.donation import Donation

@@ -24,9 +24,9 @@ from typing import (
 
 from fxad.api.jit_calls import ByTypes, JitOptions
 from fxad.api.pickling import importable_name, pickles_by_value
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, ParameterError
 from fxad.execution.dispatch import FAST_CALL
 from fxad.execution.donation import Donation

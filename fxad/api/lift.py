@@ -22,8 +22,8 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from fxad.api.decorator_form import check_options
-from fxad.core import tree, tree_parts
-from fxad.core.tree import Structure
+from fxad.core.trees import parts as tree_parts, tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.operations.arguments import argument_keys

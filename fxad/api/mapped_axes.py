@@ -9,11 +9,11 @@ from typing import Final, SupportsIndex, TypeAlias, final
 import numpy as np
 
 from fxad.api.lift import bind_static_arguments
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import Size
-from fxad.core.tree import Structure
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import Size
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, AxisError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.operations.number_types import CallType, NumberType
 from fxad.tracing.context import MappedAxis, mapped_over

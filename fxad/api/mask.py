@@ -12,13 +12,13 @@ import numpy as np
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
-from fxad.core import tree
-from fxad.core.size_bounds import at_least
-from fxad.core.size_equations import solve_sizes
-from fxad.core.size_polynomials import SizeName, names_of
-from fxad.core.size_text import read_shapes
-from fxad.core.size_upper_bounds import upper_bound
-from fxad.core.sizes import Size, named_size, substitute_sizes
+from fxad.core.sizes.equations import solve_sizes
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import SizeName, names_of
+from fxad.core.sizes.size import Size, named_size, substitute_sizes
+from fxad.core.sizes.text import read_shapes
+from fxad.core.sizes.upper_bounds import upper_bound
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described, shown
 from fxad.ir import INT32_SCALAR, Aval, Jaxpr
 from fxad.lax.control.checking import error_if

@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, final
 from fxad import transforms
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.lift import before_differentiation, check_program
-from fxad.core import tree, tree_parts
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import parts as tree_parts, tree
 from fxad.errors import ArgumentError, NotDifferentiableError, shown
 from fxad.ir import Flags
 from fxad.tracing.array import Array

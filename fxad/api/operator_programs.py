@@ -27,8 +27,8 @@ from fxad.api.chosen_arguments import ChosenArguments
 from fxad.api.jet import jet, jet_of_program
 from fxad.api.lift import before_differentiation
 from fxad.api.vmap import vmap
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Aval, NDArray

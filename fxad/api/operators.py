@@ -25,8 +25,8 @@ from fxad.api.operator_programs import (
     decompose_laplacian,
     directions_of,
 )
-from fxad.core import tree
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
+from fxad.core.trees import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, ShapeError, TreeError, shown
 from fxad.operations.arguments import plain_ints

@@ -18,7 +18,7 @@ from fxad.api.mapped_axes import (
 )
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import argument_keys, is_word, to_tuple

@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.api.lift import check_program, lift
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, NotDifferentiableError, ParameterError, described, shown
 from fxad.execution.executable import Executable, lower

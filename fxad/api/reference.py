@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ParamSpec
 
 from fxad.api.lift import check_program
-from fxad.core import tree
 from fxad.core.diff import Diff, Difference, side_by_side
 from fxad.core.interpreter import Observe, run
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, shown
 from fxad.ir import Jaxpr
 from fxad.operations.arguments import function

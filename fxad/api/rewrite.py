@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from fxad import transforms
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import before_differentiation, check_no_statics, check_program, lift
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, described, shown
 from fxad.operations.arguments import parse_bytes
 from fxad.passes import Passes, check_passes, run_passes

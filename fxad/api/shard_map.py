@@ -9,11 +9,11 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, final, overload
 
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import check_function
-from fxad.core import tree
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import remove_dead_eqns
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, described, shown
 from fxad.ir import Jaxpr, source_text
 from fxad.operations.arguments import flag
@@ -257,7 +257,7 @@ def map_over_devices(
     reordered = rebind_operands(body, (*consts, *parts))
     prim = ShardMap(reordered, mesh, len(consts), tuple([specs[k] for k in parts]), tuple(outs), manual.ids)
     b = Builder()
-    operands = [b.input(prim.whole(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
+    operands = [b.input(prim.global_aval(s, a)) for s, a in zip(specs, body.in_avals, strict=True)]
     jaxpr = b.build(b(prim, *[operands[k] for k in (*consts, *parts)]), body.name)
     return program.replace(jaxpr, name=what.replace(" of ", "_"))
 

@@ -12,8 +12,8 @@ from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.directional import transpose
 from fxad.api.lift import check_function, check_no_reduce_axes
 from fxad.api.rewrite import remat
-from fxad.core import tree
-from fxad.core.tree_classes import StaticDataError
+from fxad.core.trees import tree
+from fxad.core.trees.classes import StaticDataError
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval
 from fxad.lax.control.host import debug_callback

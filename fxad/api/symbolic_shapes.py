@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from fxad.core import tree
-from fxad.core.size_polynomials import SizeName, names_of
-from fxad.core.size_text import read_shapes
-from fxad.core.sizes import named_size, substitute_sizes
-from fxad.core.tree import Structure
+from fxad.core.sizes.polynomials import SizeName, names_of
+from fxad.core.sizes.size import named_size, substitute_sizes
+from fxad.core.sizes.text import read_shapes
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, ShapeError
 from fxad.ir import Aval
 from fxad.operations.number_types import CallType

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.dtypes import DType
 from fxad.ir import Aval, Shape, Zero
 from fxad.lax.creation import splat

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import fxad.numpy as fnp
 from fxad import dtypes
-from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, described, shown
 from fxad.tracing.array import Array

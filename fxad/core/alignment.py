@@ -118,8 +118,8 @@ class _Writer:
         """Write the bodies of two equations that differ."""
         if type(a.prim) is not type(b.prim):
             return
-        of_a, of_b = [jaxprs_in_params(e.prim) for e in (a, b)]
-        for left, right in zip(of_a, of_b, strict=False):
+        bodies_a, bodies_b = [jaxprs_in_params(e.prim) for e in (a, b)]
+        for left, right in zip(bodies_a, bodies_b, strict=False):
             if left is not right and (left, right) not in self.written:
                 self.written.add((left, right))
                 self.lines.append(DiffLine(" ", f"in {self.names[left]}:", "", depth))
@@ -166,11 +166,11 @@ def _expressions(eqns: Sequence[Eqn]) -> list[Hashable]:
 
 
 def _pairs(
-    a: Sequence[Hashable], b: Sequence[Hashable], of_a: tuple[int, int], of_b: tuple[int, int]
+    a: Sequence[Hashable], b: Sequence[Hashable], range_a: tuple[int, int], range_b: tuple[int, int]
 ) -> list[tuple[int, int]]:
     """Return the positions of a long common subsequence of two parts of lists: what they begin and end with, and
     between that, unless it is too long, the blocks of difflib."""
-    (i, m), (j, n) = of_a, of_b
+    (i, m), (j, n) = range_a, range_b
     pairs: list[tuple[int, int]] = []
     while i < m and j < n and a[i] == b[j]:
         pairs.append((i, j))

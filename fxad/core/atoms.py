@@ -22,9 +22,9 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core import scalar_text as scalars
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_bounds import at_least
-from fxad.core.size_polynomials import exact_text
-from fxad.core.sizes import Size, evaluate
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import exact_text
+from fxad.core.sizes.size import Size, evaluate
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, SizeError, TypecheckError

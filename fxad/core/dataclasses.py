@@ -84,8 +84,8 @@ def frozen_dataclass(
             body.pop(name, None)
         body = methods | body
         inherited = {name for base in declared.__mro__[1:-1] for name in _slots(base)}
-        own = tuple([name for name in fields if name not in inherited])
-        body["__slots__"] = (*own, "__weakref__") if weakref_slot else own
+        new_fields = tuple([name for name in fields if name not in inherited])
+        body["__slots__"] = (*new_fields, "__weakref__") if weakref_slot else new_fields
         body["__dataclass_fields__"] = _Fields(fields)
         body["__doc__"] = declared.__doc__ or f"{declared.__name__}({', '.join(fields)})"
         metaclass: type[type] = type(declared)
@@ -119,9 +119,8 @@ def _slots(cls: type) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-class _Fields:
-    """A descriptor in place of the `__dataclass_fields__` of a class. At its first use it makes the standard `Field`
-    objects and stores them."""
+class _MadeAtFirstUse:
+    """A descriptor in place of a member of a class, which it makes and stores when the member is first used."""
 
     __slots__ = ("cls", "declared")
 
@@ -131,6 +130,12 @@ class _Fields:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.cls = owner
+
+
+class _Fields(_MadeAtFirstUse):
+    """`__dataclass_fields__`: the standard `Field` objects."""
+
+    __slots__ = ()
 
     def __get__(self, instance: object, owner: type[object]) -> dict[str, dataclasses.Field[object]]:
         defaults = {n: f.default for n, f in self.declared.items() if f.default is not dataclasses.MISSING}
@@ -214,17 +219,10 @@ def _comparison_of_one(get: Callable[[object], object]) -> dict[str, object]:
     return {"__eq__": equal, "__hash__": lambda self: hash((get(self),))}
 
 
-class _Initializer:
-    """A descriptor in place of the `__init__` of a class. At its first use it generates the function and stores it."""
+class _Initializer(_MadeAtFirstUse):
+    """`__init__`: the generated function."""
 
-    __slots__ = ("cls", "declared")
-
-    def __init__(self, declared: Mapping[str, _Declared]) -> None:
-        self.declared = declared
-        self.cls: type = object
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.cls = owner
+    __slots__ = ()
 
     def __get__(self, instance: object, owner: type[object]) -> FunctionType | MethodType:
         init = _generate_init(self.cls, self.declared)

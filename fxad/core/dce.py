@@ -12,18 +12,18 @@ from fxad.ir import Atom, Eqn, Flags, HigherOrder, Jaxpr, Lit
 
 
 def live_eqns(
-    eqns: Sequence[Eqn], wanted: Iterable[Atom], available: Container[Atom] = (), *, effects: bool
+    eqns: Sequence[Eqn], roots: Iterable[Atom], available: Container[Atom] = (), *, effects: bool
 ) -> list[Eqn]:
     """Return the equations, in order, that compute the wanted values from those in `available` and from operands; with
     `effects`, also those with effects and the equations that these depend on."""
-    live = {a for a in wanted if a not in available}
-    kept: list[Eqn] = []
+    live = {a for a in roots if a not in available}
+    kept_eqns: list[Eqn] = []
     for eqn in reversed(eqns):
         if not live.isdisjoint(eqn.outs) or (effects and eqn.prim.effects):
-            kept.append(eqn)
+            kept_eqns.append(eqn)
             live.update([a for a in eqn.ins if a not in available])
-    kept.reverse()
-    return kept
+    kept_eqns.reverse()
+    return kept_eqns
 
 
 def dependent_values(eqns: Iterable[Eqn], values: Iterable[Atom]) -> set[Atom]:
@@ -46,33 +46,33 @@ def remove_dead_eqns(jaxpr: Jaxpr, shrink: Callable[[Eqn, Flags], Eqn] = keep_al
     `shrink(eqn, used)` may replace a live equation by one that has only the results marked in `used`.
     """
     live: set[Atom] = set(jaxpr.outs)
-    kept: list[Eqn] = []
+    kept_eqns: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         used = (eqn.outs[0] in live,) if len(eqn.outs) == 1 else tuple([v in live for v in eqn.outs])
         if True in used or eqn.prim.effects:
-            kept.append(shrink(eqn, used))
-            live.update(kept[-1].ins)
-    kept.reverse()
-    if len(kept) == len(jaxpr.eqns) and all([a is b for a, b in zip(kept, jaxpr.eqns, strict=True)]):
+            kept_eqns.append(shrink(eqn, used))
+            live.update(kept_eqns[-1].ins)
+    kept_eqns.reverse()
+    if len(kept_eqns) == len(jaxpr.eqns) and all([a is b for a, b in zip(kept_eqns, jaxpr.eqns, strict=True)]):
         return jaxpr
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
-    b.extend(kept, env)
+    b.extend(kept_eqns, env)
     return b.build(substitute(jaxpr.outs, env), jaxpr.name)
 
 
 def read_operands(jaxpr: Jaxpr) -> Flags:
     """Return flags for the operands that an equation reads or that are results."""
-    read: set[Atom] = set(jaxpr.outs)
+    values_read: set[Atom] = set(jaxpr.outs)
     for eqn in jaxpr.eqns:
-        read.update(eqn.ins)
-    return tuple([v in read for v in jaxpr.ins])
+        values_read.update(eqn.ins)
+    return tuple([v in values_read for v in jaxpr.ins])
 
 
 def drop_unread_operands(jaxpr: Jaxpr) -> tuple[Jaxpr, Flags]:
     """Return the program without unread operands, and flags for the operands that remain."""
-    read = read_operands(jaxpr)
-    return rebind_operands(jaxpr, select_by_flags(range(len(read)), read)), read
+    is_read = read_operands(jaxpr)
+    return rebind_operands(jaxpr, select_by_flags(range(len(is_read)), is_read)), is_read
 
 
 @by_value
@@ -138,48 +138,49 @@ def remove_unused(eqn: Eqn, used: Flags) -> Eqn:
     layout = prim.layout
     if not layout.running:  # all bodies belong to rules
         return eqn
-    fixed = [g.fixed for g in layout.results for _ in range(g.size)]
-    wanted = [u or g for u, g in zip(used, fixed, strict=True)]
-    invariant = _invariant_carries(layout, wanted)
-    keep, pruned, read = _prune_bodies(layout, wanted, invariant)
-    all_kept = all(keep) and all([j is layout.bodies[k].jaxpr and all(flags) for k, (j, flags) in pruned.items()])
+    is_fixed = [g.fixed for g in layout.results for _ in range(g.size)]
+    needed_results = [u or g for u, g in zip(used, is_fixed, strict=True)]
+    invariant = _invariant_carries(layout, needed_results)
+    kept_results, pruned, operands_read = _prune_bodies(layout, needed_results, invariant)
+    bodies_unchanged = [j is layout.bodies[k].jaxpr and all(flags) for k, (j, flags) in pruned.items()]
+    all_kept = all(kept_results) and all(bodies_unchanged)
     is_call = type(layout.bodies[layout.running[0]].runs) is Once
     if all_kept and not invariant and (is_call or not any([isinstance(a, Lit) for a in eqn.ins])):
         return eqn  # the common case: nothing is unused, and no literal can move into a body
-    groups, literals = _kept_operands(eqn, layout, keep, invariant, read)
+    groups, literals = _kept_operands(eqn, layout, kept_results, invariant, operands_read)
     rebuilt = prim.rebuild(
         tuple([
             _rebound_body(layout, k, pruned[k], groups, literals) if k in pruned else body.jaxpr
             for k, body in enumerate(layout.bodies)
         ]),
         tuple(map(len, groups)),
-        tuple([sum([keep[q] for q in layout.results_of(g)]) for g in range(len(layout.results))]),
+        tuple([sum([kept_results[q] for q in layout.results_of(g)]) for g in range(len(layout.results))]),
     )  # fmt: skip
     if rebuilt == prim:
         return eqn
     ins = tuple([eqn.ins[p] for group in groups for p in group])
-    return Eqn(rebuilt, ins, select_by_flags(eqn.outs, keep), eqn.source)
+    return Eqn(rebuilt, ins, select_by_flags(eqn.outs, kept_results), eqn.source)
 
 
 def _prune_bodies(
-    layout: Layout, wanted: Sequence[bool], invariant: AbstractSet[int]
+    layout: Layout, needed_results: Sequence[bool], invariant: AbstractSet[int]
 ) -> tuple[list[bool], dict[int, tuple[Jaxpr, Flags]], dict[int, set[int]]]:
     """Return the results that are kept; the running bodies, as `prune` returns them; and the operands of the equation
     that each of them reads. Kept are the wanted results, and those of carries that a body reads, except `invariant`
     ones."""
-    keep = list(wanted)
+    kept_results = list(needed_results)
     while True:
         pruned = {
-            k: prune(layout.bodies[k].jaxpr, tuple([q is None or keep[q] for q in layout.result_indices(k)]))
+            k: prune(layout.bodies[k].jaxpr, tuple([q is None or kept_results[q] for q in layout.result_indices(k)]))
             for k in layout.running
         }
-        read = {k: set(select_by_flags(layout.operand_indices(k), flags)) for k, (_, flags) in pruned.items()}
-        live = set[int]().union(*read.values()) - invariant
-        more_carries = [q for p, q in layout.carries.items() if p in live and not keep[q]]
+        operands_read = {k: set(select_by_flags(layout.operand_indices(k), flags)) for k, (_, flags) in pruned.items()}
+        live_operands = set[int]().union(*operands_read.values()) - invariant
+        more_carries = [q for p, q in layout.carries.items() if p in live_operands and not kept_results[q]]
         if not more_carries:
-            return keep, pruned, read
+            return kept_results, pruned, operands_read
         for q in more_carries:
-            keep[q] = True
+            kept_results[q] = True
 
 
 def _rebound_body(
@@ -190,26 +191,27 @@ def _rebound_body(
     literals: Mapping[int, Lit],
 ) -> Jaxpr:
     jaxpr, flags = pruned
-    before, takes = layout.bodies[body], layout.operand_indices(body)
-    types = dict(zip(takes, before.jaxpr.in_avals, strict=True))
+    old, old_operands = layout.bodies[body], layout.operand_indices(body)
+    types = dict(zip(old_operands, old.jaxpr.in_avals, strict=True))
     return rebind_operands(
-        jaxpr, before.operands_in(groups), has=select_by_flags(takes, flags), types=types, literals=literals
+        jaxpr, old.operands_in(groups), has=select_by_flags(old_operands, flags), types=types, literals=literals
     )
 
 
-def _invariant_carries(layout: Layout, keep: Sequence[bool]) -> set[int]:
+def _invariant_carries(layout: Layout, kept_results: Sequence[bool]) -> set[int]:
     """Return the loop-invariant carries whose results are not kept. Empty if a body that takes the carries has no group
     of constants to which they could move."""
     carries = layout.carries
-    if all([keep[q] for q in carries.values()]):  # also if there are none
+    if all([kept_results[q] for q in carries.values()]):  # also if there are none
         return set()
-    if any([layout.group_of(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]):
+    if any([layout.growable_group(k, Constant) is None for k in layout.bodies_taking(_carry_group(layout))]):
         return set()
     invariant = set[int]()
     for k in layout.running:
         results = dict(zip(layout.result_indices(k), layout.bodies[k].jaxpr.outs, strict=True))
         operands = dict(zip(layout.operand_indices(k), layout.bodies[k].jaxpr.ins, strict=True))
-        invariant.update([p for p, q in carries.items() if q in results and results[q] is operands[p] and not keep[q]])
+        dropped = [(p, q) for p, q in carries.items() if q in results and not kept_results[q]]
+        invariant.update([p for p, q in dropped if results[q] is operands[p]])
     return invariant
 
 
@@ -219,28 +221,33 @@ def _carry_group(layout: Layout) -> int:
 
 
 def _kept_operands(
-    eqn: Eqn, layout: Layout, keep: Sequence[bool], invariant: AbstractSet[int], read: Mapping[int, AbstractSet[int]]
+    eqn: Eqn,
+    layout: Layout,
+    kept_results: Sequence[bool],
+    invariant: AbstractSet[int],
+    operands_read: Mapping[int, AbstractSet[int]],
 ) -> tuple[list[list[int]], dict[int, Lit]]:
     """Return the operands that remain, by groups, and those that become literals in the bodies.
 
-    `invariant` carries that a body reads change their group. `keep` does not mark them, so the carries lose them, and
-    the bodies still read them: `read` has their operands, by the same numbers as before, which join the constants.
+    The `invariant` carries that a body reads change their group. `kept_results` does not mark them, so the carries lose
+    them. The bodies still read them: `operands_read` has their operands, by the same numbers as before, and these join
+    the constants.
     """
     groups: list[list[int]] = []
     literals: dict[int, Lit] = {}
     for g, group in enumerate(layout.operands):
-        kept = list(layout.operands_of(g))
+        members = list(layout.operands_of(g))
         readers = layout.bodies_taking(g)
         if type(group.role) is Carry:
-            kept = [p for p in kept if keep[layout.carries[p]]]
+            members = [p for p in members if kept_results[layout.carries[p]]]
         elif readers and not group.fixed:
-            kept = [p for p in kept if any([p in read[k] for k in readers])]
+            members = [p for p in members if any([p in operands_read[k] for k in readers])]
             if type(group.role) is Constant:
                 # loop-invariant carries
-                constant_readers = [k for k in readers if layout.group_of(k, Constant) == g]
-                kept += [p for p in sorted(invariant) if any([p in read[k] for k in constant_readers])]
+                constant_readers = [k for k in readers if layout.growable_group(k, Constant) == g]
+                members += [p for p in sorted(invariant) if any([p in operands_read[k] for k in constant_readers])]
             if any([type(layout.bodies[k].runs) is not Once for k in readers]):
-                literals.update({p: a for p in kept if isinstance(a := eqn.ins[p], Lit)})
-                kept = [p for p in kept if p not in literals]
-        groups.append(kept)
+                literals.update({p: a for p in members if isinstance(a := eqn.ins[p], Lit)})
+                members = [p for p in members if p not in literals]
+        groups.append(members)
     return groups, literals

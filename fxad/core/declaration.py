@@ -18,7 +18,7 @@ from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar, cast, dataclas
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, described, shown
 
 T = TypeVar("T")
@@ -43,8 +43,8 @@ def primitive(cls: type[T]) -> type[T]:
     A class without parameters has one instance, compared and hashed by identity, in C.
     Raises: ArgumentError, from the constructor, for a parameter that its annotation does not admit.
     """
-    own = cls.__dict__.get("__annotations__", {}).values()
-    if all("ClassVar" in str(t) for t in own) and not getattr(cls, "__dataclass_fields__", {}):
+    annotations = cls.__dict__.get("__annotations__", {}).values()
+    if all("ClassVar" in str(t) for t in annotations) and not getattr(cls, "__dataclass_fields__", {}):
         return _singleton(cls)
     type.__setattr__(cls, "__post_init__", _make_post_init())
     primitive_class = dataclass(frozen=True, slots=True, repr=False)(cls)

@@ -59,8 +59,8 @@ class Diff:
         colors = {"-": "#d64f45", "+": "#27925a", " ": "inherit"}  # on white and on black
         shown = [(colors[line.mark], escaped(cut(str(line)))) for line in self.lines[:LINES]]
         rows = [f'<span style="color:{color}">{text}</span>' for color, text in shown]
-        more = [escaped(line) for line in first_lines([""] * len(self.lines))[LINES:]]
-        return f"<pre>{escaped(cut(str(self.first)))}\n" + "\n".join([*rows, *more]) + "</pre>"
+        more_lines = [escaped(line) for line in first_lines([""] * len(self.lines))[LINES:]]
+        return f"<pre>{escaped(cut(str(self.first)))}\n" + "\n".join([*rows, *more_lines]) + "</pre>"
 
 
 def side_by_side(a: Jaxpr, b: Jaxpr) -> Diff | None:
@@ -88,14 +88,14 @@ def diff(a: Jaxpr, b: Jaxpr) -> Difference | None:
     """
     path: tuple[str, ...] = ()
     line: SourceLocation | None = None
-    while (found := next(_differences(a, b), None)) is not None:
-        operand = None if path else found.operand  # of the whole program, not of a body
-        path += found.path
-        if found.equation is not None:
-            line = source_location(a.eqns[found.equation].source) or line
-        if isinstance(found.left, str) or isinstance(found.right, str):
-            return Difference(path, str(found.left), str(found.right), line, operand)
-        a, b = found.left, found.right
+    while (difference := next(_differences(a, b), None)) is not None:
+        operand = None if path else difference.operand  # of the whole program, not of a body
+        path += difference.path
+        if difference.equation is not None:
+            line = source_location(a.eqns[difference.equation].source) or line
+        if isinstance(difference.left, str) or isinstance(difference.right, str):
+            return Difference(path, str(difference.left), str(difference.right), line, operand)
+        a, b = difference.left, difference.right
     return None
 
 

@@ -32,8 +32,8 @@ def split_by_flags(values: Sequence[T], flags: Sequence[bool]) -> tuple[tuple[T,
 def merge_by_flags(flags: Sequence[bool], marked: Iterable[T], others: Iterable[U]) -> tuple[T | U, ...]:
     """Return the inverse of `split_by_flags`: the next of `marked` at each marked place, the next of `others`
     elsewhere."""
-    of_marked, of_others = iter(marked), iter(others)
-    return tuple([next(of_marked) if is_marked else next(of_others) for is_marked in flags])
+    marked_values, other_values = iter(marked), iter(others)
+    return tuple([next(marked_values) if is_marked else next(other_values) for is_marked in flags])
 
 
 def leading(n: int, total: int) -> Flags:

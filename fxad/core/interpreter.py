@@ -118,13 +118,13 @@ def _type_text(x: NDArray) -> str:
 @by_value
 def last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
     """Return for each equation, the variables that no later equation reads."""
-    read = set(jaxpr.outs)
-    dying: list[tuple[Var, ...]] = []
+    read_later = set(jaxpr.outs)
+    dead_after: list[tuple[Var, ...]] = []
     for eqn in reversed(jaxpr.eqns):
-        dead = tuple([v for v in dict.fromkeys((*eqn.ins, *eqn.outs)) if isinstance(v, Var) and v not in read])
-        read.update(dead)
-        dying.append(dead)
-    return tuple(reversed(dying))
+        dead = tuple([v for v in dict.fromkeys((*eqn.ins, *eqn.outs)) if isinstance(v, Var) and v not in read_later])
+        read_later.update(dead)
+        dead_after.append(dead)
+    return tuple(reversed(dead_after))
 
 
 # ---------------------------------------------------------------------------------------------------- bodies by layout
@@ -155,15 +155,15 @@ def run_by_layout(
     branches = [k for k in layout.running if type(layout.bodies[k].runs) is OneOf]
     if not branches and layout.once is None:
         return _run_steps(layout, args, outs, run_body)
-    at = layout.once
+    body = layout.once
     if branches:
-        which = next(x for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
-        at = branches[int(np.clip(which, 0, len(branches) - 1))]
-    assert at is not None, "without branches, one body runs once"
-    values = run_body(at, None, [args[p] for p in layout.operand_indices(at)])
+        index = next(x for x, role in zip(args, layout.operand_roles, strict=True) if isinstance(role, BranchIndex))
+        body = branches[int(np.clip(index, 0, len(branches) - 1))]
+    assert body is not None, "without branches, one body runs once"
+    values = run_body(body, None, [args[p] for p in layout.operand_indices(body)])
     if values is None:
         return None
-    results = dict(zip(layout.result_indices(at), values, strict=True))
+    results = dict(zip(layout.result_indices(body), values, strict=True))
     return [results[q] for q in range(len(outs))]
 
 
@@ -176,11 +176,11 @@ def _run_steps(
     results = [np.zeros(a.shape, a.dtype) for a in outs]
     predicate = True
     runs = layout.bodies[layout.running[-1]].runs
-    most = runs.most if isinstance(runs, Unknown) else None
+    bound = runs.most if isinstance(runs, Unknown) else None
     # as in `impl` and as compiled, the body of a predicate runs after the last possible step too: it may have checks
-    for step in itertools.chain(steps(layout, _count(layout, args)), (most,) if most else ()):
+    for step in itertools.chain(steps(layout, _count(layout, args)), (bound,) if bound else ()):
         for k in layout.running:
-            if step == most and k == layout.running[-1]:  # no further step
+            if step == bound and k == layout.running[-1]:  # no further step
                 break
             indices = layout.result_indices(k)
             values = run_body(k, step, [_slice_of_step(state[p], roles[p], step) for p in layout.operand_indices(k)])

@@ -278,15 +278,15 @@ class Layout:
     @property
     def carries(self) -> dict[int, int]:
         """A map from the operands that are carries to the results that are their final values."""
-        at = next((k for k, group in enumerate(self.operands) if type(group.role) is Carry), None)
-        if at is None:
+        operand_group = next((k for k, group in enumerate(self.operands) if type(group.role) is Carry), None)
+        if operand_group is None:
             return {}
-        to = next(k for k, group in enumerate(self.results) if type(group.role) is Carry)
-        return dict(zip(self.operands_of(at), self.results_of(to), strict=True))
+        result_group = next(k for k, group in enumerate(self.results) if type(group.role) is Carry)
+        return dict(zip(self.operands_of(operand_group), self.results_of(result_group), strict=True))
 
-    def group_of(self, body: int, role: type[Role]) -> int | None:
-        """Return the first group of operands that a body takes, that has the role and that is not fixed: callers add
-        members to it."""
+    def growable_group(self, body: int, role: type[Role]) -> int | None:
+        """Return the first group of operands, of those that a body takes, that has the role and is not `fixed`: callers
+        add members to it. None if there is none."""
         groups = self.bodies[body].operands
         return next((g for g in groups if isinstance(self.operands[g].role, role) and not self.operands[g].fixed), None)
 

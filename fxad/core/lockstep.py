@@ -25,8 +25,8 @@ class _Exchanges:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.open: dict[object, dict[int, object]] = {}  # the values of each open exchange, by index
-        self.taken: dict[object, int] = {}  # how many threads have read the values of an exchange
+        self.values: dict[object, dict[int, object]] = {}  # of each exchange that is open, by its key and the index
+        self.readers: dict[object, int] = {}  # the number of threads that have read the values of an exchange
         # The number of threads that can go on: they have not ended, and wait neither for an inner map (in `join`) nor
         # for an exchange that is not complete. If it is 0 and an exchange is open, nobody can complete it: they fail.
         #
@@ -40,10 +40,10 @@ class _Exchanges:
         self.running = 0
         self.failed = False
 
-    def exchange(self, key: object, at: int, size: int, value: object) -> list[object]:
+    def exchange(self, key: object, index: int, size: int, value: object) -> list[object]:
         with self.changed:
-            slots = self.open.setdefault(key, {})
-            slots[at] = value
+            slots = self.values.setdefault(key, {})
+            slots[index] = value
             self.running -= 1
             if len(slots) == size:
                 self.running += size  # all of them go on
@@ -57,9 +57,9 @@ class _Exchanges:
                     "interpret: the runs of a map wait for different collectives",
                     remedy="let all indices of the axis take the same branches and make the same number of steps",
                 )
-            self.taken[key] = self.taken.get(key, 0) + 1
-            if self.taken[key] == size:
-                del self.taken[key], self.open[key]
+            self.readers[key] = self.readers.get(key, 0) + 1
+            if self.readers[key] == size:
+                del self.readers[key], self.values[key]
         return [slots[k] for k in range(size)]
 
     def fail(self) -> None:
@@ -99,10 +99,10 @@ def _coordinates(names: Sequence[str], sizes: Sequence[int]) -> _Position:
 
 def index_of(names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the index of this run along several axes, the first one slowest. Raises: AxisNameError."""
-    position, at = _coordinates(names, sizes), 0
+    position, flat_index = _coordinates(names, sizes), 0
     for name, size in zip(names, sizes, strict=True):
-        at = at * size + position.index[name][0]
-    return at
+        flat_index = flat_index * size + position.index[name][0]
+    return flat_index
 
 
 def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> list[T]:
@@ -110,8 +110,8 @@ def gather_from_runs(names: Sequence[str], sizes: Sequence[int], value: T) -> li
     ExecutionError."""
     position = _coordinates(names, sizes)
     count = position.counts[tuple(names)] = position.counts.get(tuple(names), 0) + 1
-    others = tuple([(name, k) for name, (k, _) in position.index.items() if name not in names])
-    key = (tuple(names), others, position.path, count)
+    other_axes = tuple([(name, k) for name, (k, _) in position.index.items() if name not in names])
+    key = (tuple(names), other_axes, position.path, count)
     values = position.exchanges.exchange(key, index_of(names, sizes), prod(sizes), value)
     return cast("list[T]", values)  # all runs exchange values of one type
 
@@ -127,13 +127,13 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
     indices = list(product(*map(range, sizes)))
     results: dict[tuple[int, ...], T] = {}
     errors: list[BaseException] = []
-    left = len(indices)
+    n_unfinished = len(indices)
 
     def run_one(index: tuple[int, ...]) -> None:
-        nonlocal left
+        nonlocal n_unfinished
         outer_index = {} if outer is None else outer.index
-        own_index = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
-        _position.set(_Position(exchanges, {**outer_index, **own_index}, path))
+        new_index = {name: (k, n) for name, k, n in zip(names, index, sizes, strict=True)}
+        _position.set(_Position(exchanges, {**outer_index, **new_index}, path))
         try:
             results[index] = run(index)
         except BaseException as e:  # noqa: BLE001  the waiting thread raises it
@@ -141,10 +141,10 @@ def run_mapped(names: Sequence[str], sizes: Sequence[int], run: Callable[[tuple[
             with exchanges.changed:
                 exchanges.fail()
         with exchanges.changed:
-            left -= 1
-            if left or outer is None:  # after the last thread of an inner map, the outer one goes on
+            n_unfinished -= 1
+            if n_unfinished or outer is None:  # after the last thread of an inner map, the outer one goes on
                 exchanges.running -= 1
-            if exchanges.running == 0 and exchanges.open:
+            if exchanges.running == 0 and exchanges.values:
                 exchanges.fail()
 
     threads = [threading.Thread(target=copy_context().run, args=(run_one, index)) for index in indices]

@@ -32,7 +32,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.atoms import Aval, Lit
 from fxad.core.declaration import Record
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import DTypeError, TypecheckError
 
 if TYPE_CHECKING:

@@ -52,6 +52,13 @@ class _MarkedCall(partial[T]):
 
     `fn` gets the weak reference, which can only be made after the call. So the call is made with an empty list, the
     reference is put into it, and `_call_with_marker` takes it out: the call does not hold its own reference.
+
+        the frame of `do` or `run`   refers to  the call, as long as it runs: no variable does, and nothing else
+        the call                                `fn`, and the list, which is empty from its first step on
+        `running`, the table                    the marker, by its key
+        the marker                              its cleanup, and the call weakly
+
+    So the call is freed when it returns or raises, and then the cleanup removes the marker from the table.
     """
 
     __slots__ = ()
@@ -115,22 +122,22 @@ class SingleFlight:
         key = object()
         return _MarkedCall(self._running, key, partial(self._enter, key, partial(fn, *args, **kwargs)))()
 
-    def _enter(self, key: Hashable, fn: Callable[[], T], own: _RunningCall) -> T:
-        self._running[key] = own
+    def _enter(self, key: Hashable, fn: Callable[[], T], marker: _RunningCall) -> T:
+        self._running[key] = marker
         return fn()
 
     def _attempt(
-        self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], own: _RunningCall
+        self, key: Hashable, find: Callable[[], T | None], make: Callable[[], T], marker: _RunningCall
     ) -> T | None:
         """Do the work of a key; return None if another call is doing it.
 
         `setdefault` finds              `get` after `remove_dead` finds
-        no entry: it enters `own`                                           do the work
+        no entry: it enters `marker`                                        do the work
         another call                    the same one: it runs               return None
         a call that has just ended      no entry: it was removed            again
         a call that has just ended      an entry that a third thread made   again
         """
-        while (running := self._running.setdefault(key, own)) is not own:
+        while (running := self._running.setdefault(key, marker)) is not marker:
             remove_dead(self._running, key)
             if self._running.get(key) is running:
                 return None

@@ -27,7 +27,7 @@ from fxad.core.layout import (
     UpTo,
     Value,
 )
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, TypecheckError, described, shown
 from fxad.ir import (
     BOOL_SCALAR,
@@ -180,23 +180,23 @@ def _problems_of_bodies(layout: Layout, ins: Sequence[Aval], outs: Sequence[Aval
             yield "a loop of an unknown number of runs has no predicate: name PREDICATE among the results of a body"
 
 
-def _fits(role: Role, runs: Runs, whole: Aval, of_run: Aval) -> bool:
-    """Return True if an operand or result of type `whole` has the type `of_run` in each run."""
+def _fits(role: Role, runs: Runs, full_type: Aval, run_type: Aval) -> bool:
+    """Return True if an operand or result of type `full_type` has the type `run_type` in each run."""
     match role:
         case Sliced(axis):
-            return axis <= of_run.ndim and whole is _stack(of_run, axis, runs)
+            return axis <= run_type.ndim and full_type is _stack(run_type, axis, runs)
         case Elements() | Part():
             return True
         case Value() if not isinstance(runs, Once | OneOf):  # an element of it
             return True
         case _:
-            return whole is of_run
+            return full_type is run_type
 
 
-def _stack(of_run: Aval, axis: int, runs: Runs) -> Aval | None:
+def _stack(run_type: Aval, axis: int, runs: Runs) -> Aval | None:
     """Return the type of the slices of all runs; None if their number has no bound."""
     match runs:
         case Times(count) | InParallel(count) | UpTo(count) | Unknown(int(count)):
-            return of_run.stacked(count, axis)
+            return run_type.stacked(count, axis)
         case _:
             return None

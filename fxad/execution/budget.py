@@ -47,11 +47,11 @@ def link_within(
 
 def _choices(program: Jaxpr, passes: Passes | None) -> Iterator[Passes | None]:
     yield passes
-    given = passes or ()
-    before = run_passes(program, given)
+    chosen = passes or ()
+    before = run_passes(program, chosen)
     for passes_of in WITHIN_BUDGET:
         for p in passes_of(before):
-            yield (*given, p)
+            yield (*chosen, p)
 
 
 def _largest(program: Jaxpr) -> str:

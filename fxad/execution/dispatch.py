@@ -28,8 +28,8 @@ from operator import attrgetter, is_not, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from fxad import runtime
-from fxad.core import tree
-from fxad.core.structure_check import has_structure
+from fxad.core.trees import tree
+from fxad.core.trees.structure_check import has_structure
 from fxad.errors import ArgumentError
 from fxad.execution.donation import DonatingStart
 from fxad.ir import Aval
@@ -79,7 +79,7 @@ class Dispatcher:
 
     __slots__ = (
         "__weakref__", "_has_structure", "_launchers", "_last_committed_call", "avals", "bound", "build_results",
-        "by_default", "choices", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded",
+        "default_launcher", "choices", "donate", "donated_leaves", "forwarded", "host_functions", "load", "loaded",
         "out_avals", "path", "producer", "program", "takes_arrays", "target",
     )  # fmt: skip
 
@@ -96,15 +96,15 @@ class Dispatcher:
         device, for `device`, or for the devices `target` of operands. If `device` is given, calls of data that is free
         to move run there, and their results are committed to it.
 
-        given                                       loaded for          by_default            _launchers
+        given                                       loaded for          default_launcher      _launchers
         nothing, or shardings: compile(...)         the default device  `_uncommitted`        empty
         `device`: compile(device=)                  that device         `_committing`         that of `device`
         `target`, a device: jit(f).lower(operands)  that device         `_uncommitted`, None  empty
         `target`, an `OperandSharding`              its devices         None                  that of `target`
 
-        In the third row, `by_default` is None unless `target` is the default device. A program whose results are
-        operands, without `device` and without donation, runs nothing: `by_default` starts nothing in each row, and
-        `_launcher_on` returns it.
+        In the third row, `default_launcher` is None unless `target` is the default device. A program whose results are
+        operands, without `device` and without donation, runs nothing: `default_launcher` starts nothing in each row,
+        and `_launcher_on` returns it.
         """
         self.program = program
         self.loaded, self.load, self.choices, self.target = loaded, load, choices, target
@@ -128,13 +128,13 @@ class Dispatcher:
         if isinstance(target, OperandSharding):
             self._launchers[target] = self._committing(loaded)
         # for uncommitted data; None: it is loaded for the default device at the first call with such data
-        self.by_default: Launcher | None = None
+        self.default_launcher: Launcher | None = None
         if device is not None:
-            self.by_default = self._launcher_on(device)
+            self.default_launcher = self._launcher_on(device)
         elif self.forwarded is not None:
-            self.by_default = Launcher(_ForwardingStart(self.forwarded), loaded.handlers)
+            self.default_launcher = Launcher(_ForwardingStart(self.forwarded), loaded.handlers)
         elif not isinstance(target, OperandSharding) and loaded.device is runtime.default_device():
-            self.by_default = self._uncommitted(loaded)
+            self.default_launcher = self._uncommitted(loaded)
 
     def call(self, /, *args: object, **kwargs: object) -> object:
         """Call with any arguments. Flattens them once."""
@@ -182,16 +182,16 @@ class Dispatcher:
         if process_state.any_committed and True in map(is_committed, buffers):
             launcher = self._launcher_of_committed(buffers)
         else:
-            launcher = self.by_default or self._load_by_default()
+            launcher = self.default_launcher or self._load_for_default_device()
         outs = launch(launcher.start, buffers, launcher.handlers, self.producer, self.path)
         for k, operand in self.host_functions:
             runtime.hold_same_function(buffers[operand], outs[k])
         return outs
 
-    def _load_by_default(self) -> Launcher:
+    def _load_for_default_device(self) -> Launcher:
         """Load the program for the default device, for uncommitted data."""
-        self.by_default = self._uncommitted(self.load(runtime.default_device()))
-        return self.by_default
+        self.default_launcher = self._uncommitted(self.load(runtime.default_device()))
+        return self.default_launcher
 
     def _launcher_of_committed(self, buffers: list[runtime.Buffer]) -> Launcher:
         """Return the launcher for the device of the committed operands, to which it commits the results.
@@ -212,8 +212,8 @@ class Dispatcher:
 
     def _launcher_on(self, target: Target) -> Launcher:
         """Return the launcher for the devices of the operands. It is loaded at its first use."""
-        if self.forwarded is not None and self.by_default is not None:
-            return self.by_default  # it runs nothing
+        if self.forwarded is not None and self.default_launcher is not None:
+            return self.default_launcher  # it runs nothing
         if isinstance(target, OperandSharding) and self._divides_like(target):
             target = target.device  # the program itself divides its operands in this way
         launcher = self._launchers.get(target)
@@ -247,7 +247,7 @@ class Dispatcher:
         if sharding is None or sharding.devices != target.devices:
             return False
         pairs = zip(target.ins, sharding.ins, strict=True)
-        return all([w is None or w == (of_program.mesh, of_program.spec) for w, of_program in pairs])
+        return all([w is None or w == (divided_by.mesh, divided_by.spec) for w, divided_by in pairs])
 
     def _convert(self, k: int, value: object, aval: Aval) -> Array:
         if isinstance(value, Tracer):
@@ -360,8 +360,8 @@ def fast_path(dispatcher: Dispatcher, general: _UserCall, *, ordered: bool = Fal
     Checking the structure, then flattening up to it, takes a fifth of the time of computing it.
     `ordered`: the keys of dicts must have the order of the program's too.
     """
-    usual = dispatcher.by_default
-    if usual is None or dispatcher.host_functions:
+    launcher = dispatcher.default_launcher
+    if launcher is None or dispatcher.host_functions:
         return _call_of_any_arrays(dispatcher, general, ordered)
     if (
         dispatcher.takes_arrays
@@ -370,10 +370,10 @@ def fast_path(dispatcher: Dispatcher, general: _UserCall, *, ordered: bool = Fal
         and not dispatcher.donate
     ):
         if len(dispatcher.avals) == 1:
-            return _call_of_one_array(dispatcher, usual, general)
+            return _call_of_one_array(dispatcher, launcher, general)
         if len(dispatcher.avals) == 2:
-            return _call_of_two_arrays(dispatcher, usual, general)
-    return _call_of_any_trees(dispatcher, usual, general, ordered)
+            return _call_of_two_arrays(dispatcher, launcher, general)
+    return _call_of_any_trees(dispatcher, launcher, general, ordered)
 
 
 def _call_of_any_arrays(dispatcher: Dispatcher, general: _UserCall, ordered: bool) -> _UserCall:
@@ -396,11 +396,11 @@ def _call_of_any_arrays(dispatcher: Dispatcher, general: _UserCall, ordered: boo
     return call
 
 
-def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
+def _call_of_one_array(dispatcher: Dispatcher, launcher: Launcher, general: _UserCall) -> _UserCall:
     """Return the call of a program from one array to one array: one Python frame, and no attribute lookup on the
     program. It is `_call_of_two_arrays` with one operand, written out as docs/adr/0036 says why;
     tests/api/test_calling.py calls both."""
-    (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
+    (a,), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, launcher
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
     def call(*args: Any, **kwargs: object) -> object:
@@ -423,9 +423,9 @@ def _call_of_one_array(dispatcher: Dispatcher, usual: Launcher, general: _UserCa
     return call
 
 
-def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _UserCall) -> _UserCall:
+def _call_of_two_arrays(dispatcher: Dispatcher, launcher: Launcher, general: _UserCall) -> _UserCall:
     """Return the call of a program from two arrays to one array, likewise."""
-    (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, usual
+    (a, b), (out_aval,), (start, handlers, _) = dispatcher.avals, dispatcher.out_avals, launcher
     call_buffers, producer, path = dispatcher.call_buffers, dispatcher.producer, dispatcher.path
 
     def call(*args: Any, **kwargs: object) -> object:
@@ -448,10 +448,10 @@ def _call_of_two_arrays(dispatcher: Dispatcher, usual: Launcher, general: _UserC
     return call
 
 
-def _call_of_any_trees(dispatcher: Dispatcher, usual: Launcher, general: _UserCall, ordered: bool) -> _UserCall:
+def _call_of_any_trees(dispatcher: Dispatcher, launcher: Launcher, general: _UserCall, ordered: bool) -> _UserCall:
     """Any argument and result trees. Loops are written out, because a comprehension costs a frame."""
     avals, out_avals, bound = dispatcher.avals, dispatcher.out_avals, dispatcher.bound
-    (start, handlers, _), call_arrays = usual, dispatcher.call_arrays
+    (start, handlers, _), call_arrays = launcher, dispatcher.call_arrays
     flatten_up_to, takes_arrays = dispatcher.program.in_tree.flatten_up_to, dispatcher.takes_arrays
     has_structure = dispatcher.has_structure(ordered)
     build_results, donated_leaves = dispatcher.build_results, dispatcher.donated_leaves

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TypeAlias, final
 
 from fxad import runtime
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, DonationWarning, ParameterError, shown, warn
 from fxad.ir import Aval
 from fxad.lower import aliases
@@ -157,11 +157,11 @@ class DonatingStart:
         if record.source != source:  # a training loop calls from one line, so the object is reused
             record = self._record = runtime.DonationRecord(self._name, source)
         call = runtime.DonatingCall()
-        taken = runtime.taken_by(call, record)
+        claim = runtime.claim_of(call, record)
         try:
             for k in self._operands:
                 # a deleted buffer is not taken: the start refuses it, and the error says what has deleted it
-                if not buffers[k].is_deleted() and not runtime.take_for_donation(buffers[k], taken):
+                if not buffers[k].is_deleted() and not runtime.take_for_donation(buffers[k], claim):
                     raise runtime.XlaRuntimeError(runtime.OPERAND_DELETED)  # a call in another thread has taken it
             results = self._start(buffers)
             for k in self._operands:

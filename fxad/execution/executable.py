@@ -9,9 +9,9 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Self, TypeAlias, TypeVar, final
 
 from fxad import execution, lowering, runtime, storage
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, ParameterError, SizeError, described, shown
 from fxad.execution.dispatch import FAST_CALL, Dispatcher, fast_path
 from fxad.execution.donation import Donate, check_donated_operands, donated_operands, donates_any
@@ -171,13 +171,13 @@ class Lowered(_Staged, Generic[P, R_co]):
                     f"compile of {self.program.name}: a device and shardings are given",
                     remedy="leave out one of them: both say where the program runs",
                 )
-        divided = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
+        program = with_program_shardings(f"compile of {self.program.name}", self.program, in_shardings, out_shardings)
         if budget is not None:
             limit = parse_bytes(f"compile of {self.program.name}", budget)
-            divided = divided.replace(with_budget(divided.jaxpr, limit))
-        divides = in_shardings is not None or out_shardings is not None
-        target = self.operands if device is None and not divides else device
-        return replace(self, program=divided)._compiled(options, donate, target=target, device=device)
+            program = program.replace(with_budget(program.jaxpr, limit))
+        has_shardings = in_shardings is not None or out_shardings is not None
+        target = self.operands if device is None and not has_shardings else device
+        return replace(self, program=program)._compiled(options, donate, target=target, device=device)
 
     def compile_for_operands(self, target: Target | None) -> Executable[P, R_co]:
         """Compile now for the devices `target` that hold the operands of a call; None: for the default device. Calls of
@@ -195,14 +195,13 @@ class Lowered(_Staged, Generic[P, R_co]):
                 f"compile of {self.program.name}: donate is given twice, by name and as operands of the options",
                 remedy="leave it out of CompileOptions",
             )
-        operands = donated or options.donate
-        check_donated_operands(self.program, operands)
-        how = replace(options, donate=operands)
-        load = partial(load_program, self.program.jaxpr, self.choice, self.passes, how)
+        full_options = replace(options, donate=donated or options.donate)
+        check_donated_operands(self.program, full_options.donate)
+        load = partial(load_program, self.program.jaxpr, self.choice, self.passes, full_options)
         loaded = load(target or runtime.default_device())
-        choices = CompileChoices(self.choice, self.passes, how)
-        of_operands = target if device is None else None
-        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, of_operands))
+        choices = CompileChoices(self.choice, self.passes, full_options)
+        operand_target = target if device is None else None
+        return Executable(self.program, Dispatcher(self.program, loaded, load, choices, device, operand_target))
 
     # ------------------------------------------------------------------------------------------------- JAX's names
 
@@ -406,16 +405,16 @@ class Executable(_Staged, Generic[P, R_co]):
     def input_shardings(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The sharding of the arguments: a tree for the positional ones and a tree for the keyword ones."""
         sharding = self._loaded.sharding
-        of_arguments = None if sharding is None else sharding.ins[len(self.program.bound) :]
-        args, kwargs = tree.unflatten(self.program.in_tree, self._for_users(of_arguments, len(self.in_avals)))
+        shardings = None if sharding is None else sharding.ins[len(self.program.bound) :]
+        args, kwargs = tree.unflatten(self.program.in_tree, self._for_users(shardings, len(self.in_avals)))
         return args, kwargs
 
     @property
     def output_shardings(self) -> Any:
         """The sharding of the results: a tree."""
         sharding = self._loaded.sharding
-        of_results = None if sharding is None else sharding.outs
-        return tree.unflatten(self.program.out_tree, self._for_users(of_results, len(self.program.out_avals)))
+        shardings = None if sharding is None else sharding.outs
+        return tree.unflatten(self.program.out_tree, self._for_users(shardings, len(self.program.out_avals)))
 
     def _for_users(self, shardings: list[runtime.MeshSharding] | None, count: int) -> list[Sharding]:
         """Return the shardings of `count` leaves in the form for users. None: all are on the device of the program."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import ParamSpec, TypeVar
 
-from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError
 from fxad.primitives.sharding_constraint import with_shardings
 from fxad.sharding import NamedSharding, PartitionSpec, Shardings, flatten_shardings, sharding_in_program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.tracing.array import binder
 

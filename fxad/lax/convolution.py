@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.shapes import rev

@@ -7,7 +7,7 @@ from operator import index
 from typing import TypeVar, overload
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, described
 from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.lax.documented import F, documented, unary

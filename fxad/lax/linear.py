@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar, overload
 
-from fxad.core import tree
 from fxad.core.dce import dce
+from fxad.core.trees import tree
 from fxad.errors import DTypeError, TreeError, mismatch
 from fxad.ir import Aval, Jaxpr
 from fxad.lax.control.host_values import HostValue

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, AxisNameError, ParameterError, ShapeError, shown
 from fxad.ir import Atom, Emit, Primitive
 from fxad.lax.elementwise import convert_element_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.runtime import Device, is_sharded, process_state, transfer
 from fxad.tracing.array import Array, wrap_buffer
 from fxad.tracing.placement import OperandSharding, operand_label, target_of_call

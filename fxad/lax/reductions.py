@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.control.traced_functions import traced_body

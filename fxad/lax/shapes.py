@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad.core.builder import Builder
 from fxad.core.lru import LRUCache
-from fxad.core.sizes import dimension, maximum
+from fxad.core.sizes.size import dimension, maximum
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, as_shape
 from fxad.operations import indexing, promotion, shapes

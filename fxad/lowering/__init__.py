@@ -12,10 +12,11 @@ device, calls no host and compares nothing with an extremum is written as it is.
 | `compared_extrema` | one device, on CPUs | elements are compared with their extremum in a branch |
 
 `known_faults` lists the operations that XLA compiles to wrong numbers; the lowering writes others for them.
-`overlapping_updates` finds the updates that are computed apart, `stored_values` the values that no kernel computes
-again. `threaded_values` threads the flag and the token through bodies. `shardings` reads the shardings of operands and
-results from the program. `mlir_text` and `locations` write types, constants and source locations. `nesting` refuses
-programs that overflow XLA's stack. `jaxlib`, `mlir` and `lapack` are jaxlib's libraries and bindings.
+`overlapping_updates` finds the updates whose operand is computed in a branch of its own, `stored_values` the values
+that no kernel computes again. `threaded_values` threads the flag and the token through bodies. `shardings` reads the
+shardings of operands and results from the program. `mlir_text` and `locations` write types, constants and source
+locations. `nesting` refuses programs that overflow XLA's stack. `jaxlib`, `mlir` and `lapack` are jaxlib's libraries
+and bindings.
 
 The modules of `__all__` are imported at their first use: the compilation of most programs does not need them, and
 jaxlib's bindings take 7 ms to import.

@@ -33,7 +33,7 @@ _EXTREMA: Final = (ExtremumReduction, ScatterExtremum)
 
 
 @by_value
-def with_extrema_compared_apart(jaxpr: Jaxpr) -> Jaxpr:
+def with_extrema_in_branches(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program that computes each comparison of floats with their own extremum in a branch."""
     if not _compares_extrema(jaxpr):
         return jaxpr
@@ -50,7 +50,7 @@ def with_extrema_compared_apart(jaxpr: Jaxpr) -> Jaxpr:
         if eqn.outs and eqn.outs[0] in masks:
             return (masks[eqn.outs[0]],)
         if isinstance(prim, HigherOrder) and any(map(_compares_extrema, prim.bodies)):
-            return b(prim.with_bodies(tuple(map(with_extrema_compared_apart, prim.bodies))), *ins)
+            return b(prim.with_bodies(tuple(map(with_extrema_in_branches, prim.bodies))), *ins)
         return None
 
     return rewrite(jaxpr, rule)
@@ -70,8 +70,8 @@ def _chains(jaxpr: Jaxpr) -> dict[Var, list[list[Eqn]]]:
         if isinstance(eqn.prim, Compare):
             x, y = eqn.ins
             for elements, extremum in ((x, y), (y, x)):
-                if found := _from_extremum(producers, elements, extremum):
-                    first, *rest = found
+                if steps := _from_extremum(producers, elements, extremum):
+                    first, *rest = steps
                     chains.setdefault(first.outs[0], []).append([*rest, eqn])
                     break
     return chains
@@ -86,8 +86,8 @@ def _from_extremum(producers: Mapping[Atom, Eqn], elements: Atom, value: Atom) -
     while isinstance(value, Var) and (eqn := producers.get(value)) is not None:
         chain.insert(0, eqn)
         if isinstance(eqn.prim, _EXTREMA):
-            known = {elements, *eqn.ins} if elements in eqn.ins else set()
-            return chain if known and all([a in known for e in chain[1:] for a in e.ins[1:]]) else []
+            sources = {elements, *eqn.ins} if elements in eqn.ins else set()
+            return chain if sources and all([a in sources for e in chain[1:] for a in e.ins[1:]]) else []
         if not isinstance(eqn.prim, _READS):
             break
         value = eqn.ins[0]

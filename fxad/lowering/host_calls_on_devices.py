@@ -76,7 +76,7 @@ def _call_on_first(call: HostCall, avals: tuple[Aval, ...], source: Source, axis
     zeros = b.build([Lit.of(-0.0 if a.inexact else 0, a) for a in host_call.out_avals], "wait")
     b = Builder()
     args = b.inputs(avals)
-    first = b.one(ConvertElementType(dtypes.int32), b.one(EQ, b.one(AxisIndex(axis, size)), Lit.of(0, INT32_SCALAR)))
-    values = b(Cond((zeros, host_call)), first, *args)
+    is_first = b.one(ConvertElementType(dtypes.int32), b.one(EQ, b.one(AxisIndex(axis, size)), Lit.of(0, INT32_SCALAR)))
+    values = b(Cond((zeros, host_call)), is_first, *args)
     outs = [b.one((Pmax if v.aval.dtype == dtypes.bool_ else Psum)((axis,), (size,)), v) for v in values]
     return b.build(outs, call.name)

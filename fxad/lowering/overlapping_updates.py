@@ -36,7 +36,7 @@ from fxad.primitives.slicing import Slice
 Update: TypeAlias = tuple[Jaxpr, Var]
 
 _VIEWS: Final = (Reshape, ExpandDims, Squeeze, Transpose, BroadcastInDim)
-_NO_OPERATION: Final = (StopGradient, Mark, ShardingConstraint)
+_IDENTITIES: Final = (StopGradient, Mark, ShardingConstraint)
 # XLA moves no reshape from these to their operands
 _WITHOUT_RESHAPE: Final = (Unary, Binary, Compare, SelectN, Slice, DynamicSlice, Gather)
 _DEPTH: Final = 40  # of calls that are followed
@@ -116,7 +116,7 @@ class _ValueNumbering:
             update, array = (jaxpr, eqn.outs[0]), ins[0]
             self._sites.append(_UpdateSite(update, array.buffer, ins[1].number, array.viewed))
             return [self.value(prim, numbers, written_by=(update,))]
-        if isinstance(prim, _NO_OPERATION):
+        if isinstance(prim, _IDENTITIES):
             return ins[:1]
         if isinstance(prim, Applied) and depth < _DEPTH:
             return self.follow(prim.applied, ins, depth + 1)
@@ -138,10 +138,10 @@ class _ValueNumbering:
         bits = {buffer: 1 << k for k, buffer in enumerate({site.buffer for site in self._sites})}
         reads: list[int] = []  # of each number: the arrays that it is computed from, as bits
         for number, operands in enumerate(self._operands):
-            found = bits.get(number, 0)
+            arrays = bits.get(number, 0)
             for operand in operands:
-                found |= reads[operand]
-            reads.append(found)
+                arrays |= reads[operand]
+            reads.append(arrays)
         return frozenset(
             [
                 site.update

@@ -25,21 +25,21 @@ def of_operands_and_results(jaxpr: Jaxpr) -> tuple[tuple[Division | None, ...], 
     outs: dict[Atom, Division | None] = {}
     for eqn in jaxpr.eqns:
         prim = eqn.prim
-        of_ins: tuple[Division | None, ...] = ()
-        of_outs: tuple[Division | None, ...] = ()
+        in_divisions: tuple[Division | None, ...] = ()
+        out_divisions: tuple[Division | None, ...] = ()
         # only a `shard_map` and a constraint say how values are divided
         if isinstance(prim, ShardMap):
             stacked: DimensionAxes = (prim.names,)
-            of_ins = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.in_specs])
-            of_outs = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.out_specs])
+            in_divisions = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.in_specs])
+            out_divisions = tuple([(prim.mesh, stacked if s is STACK else s) for s in prim.out_specs])
         elif isinstance(prim, ShardingConstraint) and (OPEN,) not in prim.spec:
-            of_ins = of_outs = ((prim.mesh, prim.spec),)
+            in_divisions = out_divisions = ((prim.mesh, prim.spec),)
         elif isinstance(prim, Call):  # only `@main` has shardings: a function in the module has none
-            of_ins, of_outs = of_operands_and_results(prim.body)
-        for a, sharding in zip(eqn.ins, of_ins, strict=False):
+            in_divisions, out_divisions = of_operands_and_results(prim.body)
+        for a, sharding in zip(eqn.ins, in_divisions, strict=False):
             if sharding is not None:
                 ins.setdefault(a, sharding)
-        outs.update(zip(eqn.outs, of_outs, strict=False))
+        outs.update(zip(eqn.outs, out_divisions, strict=False))
     return tuple([ins.get(v) for v in jaxpr.ins]), tuple([outs.get(a) for a in jaxpr.outs])
 
 

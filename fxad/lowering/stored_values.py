@@ -63,7 +63,7 @@ def stored_values(jaxpr: Jaxpr) -> frozenset[StoredValue]:
         return frozenset()
     readers = _Readers()
     readers.follow(jaxpr, readers.in_memory(jaxpr, jaxpr.outs), 0)
-    return frozenset(readers.stored) if readers.left > 0 else frozenset()
+    return frozenset(readers.stored) if readers.equations_left > 0 else frozenset()
 
 
 @by_value
@@ -83,7 +83,7 @@ class _Readers:
 
     def __init__(self) -> None:
         self.stored: set[StoredValue] = set()
-        self.left = _EQUATIONS
+        self.equations_left = _EQUATIONS
         self._kernels = 0
         self._joined: dict[_Kernel, int] = {}  # the kernel of a `concatenate`, by that of an operand
         self._in_memory: dict[tuple[Jaxpr, Atom], frozenset[_Kernel]] = {}
@@ -108,14 +108,14 @@ class _Readers:
         computed: dict[Atom, frozenset[_Kernel]] = {}
 
         def note(atoms: Iterable[Atom], kernels: Iterable[frozenset[_Kernel]]) -> None:
-            for a, found in zip(atoms, kernels, strict=True):
-                if found and isinstance(a, Var):
-                    known = computed.get(a)
-                    computed[a] = found if known is None else frozenset(sorted(known | found)[:_KERNELS])
+            for a, added in zip(atoms, kernels, strict=True):
+                if added and isinstance(a, Var):
+                    earlier = computed.get(a)
+                    computed[a] = added if earlier is None else frozenset(sorted(earlier | added)[:_KERNELS])
 
         note(jaxpr.outs, results)
-        self.left -= len(jaxpr.eqns)
-        if self.left <= 0:
+        self.equations_left -= len(jaxpr.eqns)
+        if self.equations_left <= 0:
             return [frozenset()] * len(jaxpr.ins)
         for eqn in reversed(jaxpr.eqns):
             outs = [computed.get(v, frozenset()) for v in eqn.outs]
@@ -156,8 +156,9 @@ class _Readers:
     def _is_worth_storing(self, prim: Primitive, kernels: frozenset[_Kernel]) -> bool:
         """Return True if storing the value takes less time than to compute it in so many kernels."""
         joined = Counter([self._joined[k] for k in kernels if k in self._joined])  # operands of each `concatenate`
-        most = max(joined.values(), default=0)
+        most_operands = max(joined.values(), default=0)
         if not isinstance(prim, _REPEATED):
-            return most >= _OPERANDS_FOR_OTHERS
-        others = len(kernels) - joined.total()  # a `concatenate` is one kernel, however many of its operands read it
-        return most >= _OPERANDS_FOR_REPEATED or len(joined) + others >= _KERNELS_FOR_REPEATED
+            return most_operands >= _OPERANDS_FOR_OTHERS
+        # a `concatenate` is one kernel, however many of its operands read it
+        other_kernels = len(kernels) - joined.total()
+        return most_operands >= _OPERANDS_FOR_REPEATED or len(joined) + other_kernels >= _KERNELS_FOR_REPEATED

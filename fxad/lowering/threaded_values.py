@@ -63,7 +63,7 @@ def with_threaded(
     are_branches = all([isinstance(layout.bodies[k].runs, Once | OneOf) for k in layout.running])
     taking = layout.running if are_branches else changing
     operand_role, result_role = (Constant, Value) if are_branches else (Carry, Carry)
-    operand_groups = {layout.group_of(k, operand_role) for k in taking}
+    operand_groups = {layout.growable_group(k, operand_role) for k in taking}
     result_groups = {_result_group(layout, k, result_role) for k in taking}
     if len(operand_groups) != 1 or len(result_groups) != 1:
         return None
@@ -106,9 +106,9 @@ def with_predicate_in_body(loop: While) -> Jaxpr:
     after = b.inline(loop.body, (*consts[n:], *b.inputs(avals[m:])))
     step = b.build((*b.inline(loop.cond, (*consts[:n], *after[:n_carry])), *after), loop.body.name)
     b = Builder()
-    goes, *_ = b.inputs((BOOL_SCALAR, *avals[m:]))
-    more = b.build((goes,), loop.cond.name)
+    live, *_ = b.inputs((BOOL_SCALAR, *avals[m:]))
+    predicate = b.build((live,), loop.cond.name)
     b = Builder()
     ins = b.inputs(avals)
     first = b.inline(loop.cond, (*ins[:n], *ins[m:]))
-    return b.build(b(While(more, step, 0, m, loop.max_steps), *ins[:m], *first, *ins[m:])[1:], loop.body.name)
+    return b.build(b(While(predicate, step, 0, m, loop.max_steps), *ins[:m], *first, *ins[m:])[1:], loop.body.name)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Shape

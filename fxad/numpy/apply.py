@@ -11,7 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Primitive
 from fxad.lax import full

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from fxad import dtypes, lax
 from fxad.core.numbers import NUMBER_ARGUMENTS, IntArgument, number_argument
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import Size, maximum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import Size, maximum
 from fxad.errors import (
     NEEDS_STATIC,
     ArgumentError,

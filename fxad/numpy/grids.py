@@ -6,7 +6,7 @@ import math
 from typing import Final, TypeAlias, cast, final
 
 from fxad import dtypes, lax
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import ArgumentError, ParameterError, described
 from fxad.numpy.binary import power, where
 from fxad.numpy.composites import jit_composite, promote_arguments

@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import lower_bound
+from fxad.core.sizes.lower_bounds import lower_bound
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, described, shown
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array

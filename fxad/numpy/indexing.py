@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.core.sizes import Size, maximum
+from fxad.core.sizes.size import Size, maximum
 from fxad.dtypes import bool_
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, SizeError, TracerError, shown
 from fxad.ir import NDArray, as_shape

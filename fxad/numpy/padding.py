@@ -9,8 +9,8 @@ from typing import Final, TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import Size
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import subtract

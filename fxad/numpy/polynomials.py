@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fxad import dtypes, lax
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import ParameterError, ShapeError
 from fxad.lax import scan
 from fxad.numpy.apply import as_array, to_inexact

@@ -20,7 +20,7 @@ from numpy import (
 )
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.dtypes import ScalarType
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.numpy.creation import Nested, asarray

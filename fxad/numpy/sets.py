@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands

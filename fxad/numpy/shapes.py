@@ -9,7 +9,7 @@ from typing import Final, cast
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.core.sizes import Size, maximum, minimum
+from fxad.core.sizes.size import Size, maximum, minimum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import as_shape
 from fxad.lax.shapes import broadcast_shapes as broadcast_shapes

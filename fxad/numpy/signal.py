@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import as_array, number_or_array
 from fxad.numpy.binary import clip, divide, remainder, where

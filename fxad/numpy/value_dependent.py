@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import dimension
+from fxad.core.sizes.size import dimension
 from fxad.errors import ParameterError, ShapeError, TracerError, shown
 from fxad.ir import NDArray, as_shape
 from fxad.lax.placement import place_like_operands

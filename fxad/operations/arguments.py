@@ -14,7 +14,7 @@ from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
-from fxad.core.sizes import Size, dimension
+from fxad.core.sizes.size import Size, dimension
 from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text, shown
 from fxad.ir import Atom, Shape
 from fxad.operations.aval_attributes import Typed

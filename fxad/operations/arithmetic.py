@@ -67,9 +67,9 @@ def floor_divide(emit: Emit, x: Atom, y: Atom) -> Atoms:
         return (_zero_by_zero(emit, y, emit.one(DIV, x, y)),)
     if dtype in dtypes.FLOATING:
         return _floor_quotient(emit, x, y)
-    quotient, rest = emit.one(DIV, x, y), emit.one(REM, x, y)
+    quotient, rem = emit.one(DIV, x, y), emit.one(REM, x, y)
     zero = Lit.of(0, x.aval)
-    off_by_one = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
+    off_by_one = emit.one(AND, emit.one(NE, rem, zero), _signs_differ(emit, rem, y))
     floor = emit_where(emit, off_by_one, emit.one(SUB, quotient, Lit.of(1, x.aval)), quotient)
     return (_zero_by_zero(emit, y, floor),)
 
@@ -84,14 +84,14 @@ def _zero_by_zero(emit: Emit, divisor: Atom, out: Atom) -> Atom:
 
 def _floor_quotient(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """NumPy's method: (x - remainder) / y is an integer up to rounding."""
-    zero, rest, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
-    whole = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rest), y))
-    off_by_one = emit.one(AND, emit.one(NE, rest, zero), _signs_differ(emit, rest, y))
-    whole = emit_where(emit, off_by_one, emit.one(SUB, whole, Lit.of(1, x.aval)), whole)
+    zero, rem, quotient = Lit.of(0, x.aval), emit.one(REM, x, y), emit.one(DIV, x, y)
+    rounded = emit.one(Round(TO_NEAREST_EVEN), emit.one(DIV, emit.one(SUB, x, rem), y))
+    off_by_one = emit.one(AND, emit.one(NE, rem, zero), _signs_differ(emit, rem, y))
+    rounded = emit_where(emit, off_by_one, emit.one(SUB, rounded, Lit.of(1, x.aval)), rounded)
     # a zero has the sign of x / y; x / 0 is an infinity, or nan. Nothing here has a slope
     quotient = emit.one(STOP_GRADIENT, quotient)
-    whole = emit_where(emit, emit.one(EQ, whole, zero), emit.one(MUL, quotient, zero), whole)
-    return (emit_where(emit, emit.one(EQ, y, zero), quotient, whole),)
+    rounded = emit_where(emit, emit.one(EQ, rounded, zero), emit.one(MUL, quotient, zero), rounded)
+    return (emit_where(emit, emit.one(EQ, y, zero), quotient, rounded),)
 
 
 def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
@@ -101,25 +101,25 @@ def remainder(emit: Emit, x: Atom, y: Atom) -> Atoms:
     dtype = x.aval.dtype
     if dtype in dtypes.COMPLEX or dtype is dtypes.bool_:
         raise DTypeError(f"remainder: takes integer or real floating operands, got {x.aval}")
-    rest = emit.one(REM, x, y)
+    result = emit.one(REM, x, y)
     if dtype in dtypes.UNSIGNED:
-        return (_zero_by_zero(emit, y, rest),)
+        return (_zero_by_zero(emit, y, result),)
     if dtype in dtypes.FLOATING:
-        # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `rest - rest` is a 0.0 that XLA does not drop. Unlike a select of constants
-        # it keeps the derivative where the remainder is 0. Its own would be nan where the quotient overflows.
-        zero = emit.one(STOP_GRADIENT, emit.one(SUB, rest, rest))
-        below = emit.one(NEG, emit.one(SUB, zero, rest))
-        rest = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, rest, zero))
-    off_by_one = emit.one(AND, emit.one(NE, rest, Lit.of(0, x.aval)), _signs_differ(emit, rest, y))
-    out = emit_where(emit, off_by_one, emit.one(ADD, rest, y), rest)
+        # 0.0 + 0.0 and -0.0 + 0.0 are 0.0; `result - result` is a 0.0 that XLA does not drop. Unlike a select of
+        # constants it keeps the derivative where the remainder is 0. Its own would be nan where the quotient overflows.
+        zero = emit.one(STOP_GRADIENT, emit.one(SUB, result, result))
+        below = emit.one(NEG, emit.one(SUB, zero, result))
+        result = emit_where(emit, emit.one(LT, y, Lit.of(0, x.aval)), below, emit.one(ADD, result, zero))
+    off_by_one = emit.one(AND, emit.one(NE, result, Lit.of(0, x.aval)), _signs_differ(emit, result, y))
+    out = emit_where(emit, off_by_one, emit.one(ADD, result, y), result)
     return (out if dtype in dtypes.FLOATING else _zero_by_zero(emit, y, out),)
 
 
 def fmod(emit: Emit, x: Atom, y: Atom) -> Atoms:
     """Return x % y with the sign of x. An integer modulo 0 is 0, as in NumPy."""
     x, y = promote_and_broadcast("rem", emit, x, y)
-    rest = emit.one(REM, x, y)
-    return (_zero_by_zero(emit, y, rest) if x.aval.dtype in dtypes.INTEGER else rest,)
+    result = emit.one(REM, x, y)
+    return (_zero_by_zero(emit, y, result) if x.aval.dtype in dtypes.INTEGER else result,)
 
 
 def _signs_differ(emit: Emit, x: Atom, y: Atom) -> Atom:

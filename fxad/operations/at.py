@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import NUMBER_ARGUMENTS
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, DTypeError, FxadError, described, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations import updates
@@ -291,7 +291,7 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
         return Lit.of(default_fill(x.dtype), scalar)
     if isinstance(value, np.ndarray | Typed) and not value.ndim:
         value = cast("np.generic", np.asarray(value)[()])
-    own = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype, f"{name}: fill_value")
-    if dtype_kind(own) > dtype_kind(x.dtype):
+    value_dtype = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype, f"{name}: fill_value")
+    if dtype_kind(value_dtype) > dtype_kind(x.dtype):
         raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")
     return Lit.of(value, scalar)

@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit
@@ -76,10 +76,10 @@ def contract(
     remaining = _drop_broadcast_axes(emit, op, remaining)
     for step in path:
         factors = [remaining.pop(k) for k in sorted(step, reverse=True)][::-1]
-        needed = {*out, *[n for o in remaining for n in o.labels]}
+        needed_labels = {*out, *[n for o in remaining for n in o.labels]}
         while len(factors) > 1:
             x, y, *rest = factors
-            needed_after = needed | {n for o in rest for n in o.labels}
+            needed_after = needed_labels | {n for o in rest for n in o.labels}
             x, y = (
                 _sum_unneeded(emit, x, needed_after | {*y.labels}),
                 _sum_unneeded(emit, y, needed_after | {*x.labels}),

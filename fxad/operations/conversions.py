@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fxad import dtypes
-from fxad.core import tree
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, AxisError, DTypeError, FxadError, ParameterError, ShapeError, SizeError, shown
 from fxad.ir import Aval
 

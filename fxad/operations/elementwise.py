@@ -304,8 +304,8 @@ def _round_integer(emit: Emit, x: Atom, unit: int) -> Atom:
     away = emit.one(OR, emit.one(GT, size, other), emit.one(AND, emit.one(EQ, size, other), odd))
     one = literal_like(1, x)
     towards = emit_where(emit, emit.one(LT, x, zero), literal_like(-1, x), one) if signed else one
-    moved = emit_where(emit, away, emit.one(ADD, quotient, towards), quotient)
-    return emit.one(MUL, moved, step)
+    rounded = emit_where(emit, away, emit.one(ADD, quotient, towards), quotient)
+    return emit.one(MUL, rounded, step)
 
 
 def times_constant(emit: Emit, x: Atom, factor: float) -> Atoms:
@@ -417,9 +417,12 @@ def nan_to_num(
         return (x,)
     limits = ml_dtypes.finfo(x.aval.dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     defaults = (0.0, float(limits.max), float(limits.min))
-    numbers, given = [default if v is None else v for default, v in zip(defaults, static, strict=True)], iter(atoms)
+    numbers, given_values = (
+        [default if v is None else v for default, v in zip(defaults, static, strict=True)],
+        iter(atoms),
+    )
     nan, high, low = [
-        _broadcast_number(emit, next(given) if is_atom else number, x)
+        _broadcast_number(emit, next(given_values) if is_atom else number, x)
         for number, is_atom in zip(numbers, which, strict=True)
     ]
     y = emit_where(emit, emit.one(NE, x, x), nan, x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod, sqrt
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.axes import normalize_axis_tuple

@@ -76,9 +76,9 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
     if not n or not size:
         return missing
     rank = emit.one(CumSum(0, False), convert(emit, mask, dtype))
-    at = emit_where(emit, mask, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
+    places = emit_where(emit, mask, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))
     scatter = scatter_along_axis(Scatter, 1, 0, "drop")
-    return emit.one(scatter, missing, emit_reshape(emit, at, (n, 1)), emit.one(Iota((n,), dtype, 0)))
+    return emit.one(scatter, missing, emit_reshape(emit, places, (n, 1)), emit.one(Iota((n,), dtype, 0)))
 
 
 def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
@@ -86,13 +86,14 @@ def unravel_index(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     if x.aval.dtype not in dtypes.INTEGER:
         raise DTypeError(f"unravel_index: takes integers, got {x.aval}")
     n = _element_count(shape)
-    at = normalize_index(emit, x, n, index_dtype((n,)))
-    at = emit.one(MIN, emit.one(MAX, at, Lit.of(0, at.aval)), Lit.of(max(n - 1, 0), at.aval))
+    flat_index = normalize_index(emit, x, n, index_dtype((n,)))
+    least, most = Lit.of(0, flat_index.aval), Lit.of(max(n - 1, 0), flat_index.aval)
+    flat_index = emit.one(MIN, emit.one(MAX, flat_index, least), most)
     out: list[Atom] = []
     for m in reversed(shape):
-        by = Lit.of(max(m, 1), at.aval)
-        out.append(emit.one(REM, at, by))
-        at = emit.one(DIV, at, by)
+        by = Lit.of(max(m, 1), flat_index.aval)
+        out.append(emit.one(REM, flat_index, by))
+        flat_index = emit.one(DIV, flat_index, by)
     return tuple(reversed(out))
 
 
@@ -142,15 +143,15 @@ def ravel_multi_index(emit: Emit, *args: *tuple[*tuple[Atom, ...], Shape, str]) 
     return (out,) if out is not None else (Lit.of(0, Aval((), dtype)),)
 
 
-def _apply_index_mode(emit: Emit, at: Atom, n: int, mode: str, dtype: DType) -> Atom:
+def _apply_index_mode(emit: Emit, index: Atom, n: int, mode: str, dtype: DType) -> Atom:
     """Return indices into an axis of size n, clamped ("clip") or taken modulo n ("wrap"), in `dtype`."""
-    if at.aval.dtype.itemsize < dtype.itemsize:
-        at = convert(emit, at, dtype)  # int8 has no 200
+    if index.aval.dtype.itemsize < dtype.itemsize:
+        index = convert(emit, index, dtype)  # int8 has no 200
     if mode == "wrap":
-        (at,) = remainder(emit, at, Lit.of(n, at.aval))
-        return convert(emit, at, dtype)
-    at = emit.one(MAX, at, Lit.of(0, at.aval))
-    return convert(emit, emit.one(MIN, at, Lit.of(max(n - 1, 0), at.aval)), dtype)
+        (index,) = remainder(emit, index, Lit.of(n, index.aval))
+        return convert(emit, index, dtype)
+    index = emit.one(MAX, index, Lit.of(0, index.aval))
+    return convert(emit, emit.one(MIN, index, Lit.of(max(n - 1, 0), index.aval)), dtype)
 
 
 def resolved_choice(which: object, choices: Sequence[object], mode: str | None) -> str:
@@ -160,16 +161,16 @@ def resolved_choice(which: object, choices: Sequence[object], mode: str | None) 
     return resolved_mode("choose", (which,), (len(choices),), mode)
 
 
-def choose(emit: Emit, which: Atom, *args: *tuple[*tuple[Atom, ...], str]) -> Atoms:
+def choose(emit: Emit, index_of_case: Atom, *args: *tuple[*tuple[Atom, ...], str]) -> Atoms:
     """Select, element by element, one of several cases. The last argument is the mode for numbers out of range."""
     *choices, mode = args
     cases = promote_all("choose", emit, tuple(choices))
-    if which.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
-        raise DTypeError(f"choose: the selector must be integers, got {which.aval}")
-    shape = common_shape("choose", which.aval.shape, cases[0].aval.shape)
-    at = convert(emit, which, dtypes.int32) if which.aval.dtype == dtypes.bool_ else which
-    at = _apply_index_mode(emit, at, len(cases), mode, dtypes.int32)
-    return emit(SELECT_N, broadcast(emit, at, shape), *[broadcast(emit, c, shape) for c in cases])
+    if index_of_case.aval.dtype not in dtypes.INTEGER | {dtypes.bool_}:
+        raise DTypeError(f"choose: the selector must be integers, got {index_of_case.aval}")
+    shape = common_shape("choose", index_of_case.aval.shape, cases[0].aval.shape)
+    index = convert(emit, index_of_case, dtypes.int32) if index_of_case.aval.dtype == dtypes.bool_ else index_of_case
+    index = _apply_index_mode(emit, index, len(cases), mode, dtypes.int32)
+    return emit(SELECT_N, broadcast(emit, index, shape), *[broadcast(emit, c, shape) for c in cases])
 
 
 def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, mode: GatherScatterMode) -> Atoms:
@@ -180,8 +181,8 @@ def put_along_axis(emit: Emit, x: Atom, indices: Atom, values: Atom, axis: int, 
     shape = replace_entry(x.aval.shape, k, indices.aval.shape[k])
     if common_shape("put_along_axis", indices.aval.shape, shape) != shape:
         raise ShapeError(f"put_along_axis: indices {indices.aval} do not fit {x.aval} along axis {k}")
-    at, value = broadcast(emit, indices, shape), fit_update("put_along_axis", emit, values, x.aval, shape)
+    indices, value = broadcast(emit, indices, shape), fit_update("put_along_axis", emit, values, x.aval, shape)
     if 0 in shape:
         return (x,)
     scatter = scatter_along_axis(Scatter, len(shape), k, mode)
-    return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), at), value)
+    return emit(scatter, x, emit.one(IndexVectors((x.aval.shape[k],)), indices), value)

@@ -25,7 +25,7 @@ from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import IntArgument
-from fxad.core.sizes import Size, dimension, maximum, minimum
+from fxad.core.sizes.size import Size, dimension, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
 from fxad.ir import Aval, NDArray, Primitive, Shape
@@ -93,10 +93,10 @@ def plan(
     Raises: AxisError for too many indices or a static one out of range; DTypeError, ArgumentError for an invalid index;
             TracerError for a mask or a bound that is not known while tracing.
     """
-    of_index = hashable_index(index)
-    if of_index is None:
+    index_key = hashable_index(index)
+    if index_key is None:
         return _build_plan(shape, index, checked, wraps)
-    key = shape, of_index, checked, wraps
+    key = shape, index_key, checked, wraps
     cached = _plans.get(key)
     if cached is None:
         cached = _build_plan(shape, index, checked, wraps)
@@ -122,7 +122,7 @@ def _build_plan(shape: Shape, index: object, checked: bool, wraps: bool) -> tupl
 def with_dynamic_starts(p: IndexPlan, shape: Shape) -> tuple[IndexPlan, tuple[int, ...]]:
     """Return the plan with the starts of its window as its first operands, and these starts. Indices that differ only
     in the starts then share one program."""
-    take, rest = p.take, p.before[1:]
+    take, later_steps = p.take, p.before[1:]
     dropped: tuple[int, ...] = ()
     window = p.before[0] if p.before and take is None else take
     if isinstance(window, Slice):
@@ -133,9 +133,9 @@ def with_dynamic_starts(p: IndexPlan, shape: Shape) -> tuple[IndexPlan, tuple[in
         return p, ()
     starts, strides = window.starts, window.strides
     axes = tuple([a for a, n in enumerate(shape) if strides[a] == 1 and sizes[a] < n])
-    fixed = tuple([0 if a in axes else start for a, start in enumerate(starts)])
-    take = Index(fixed, sizes, strides, dropped, axes)
-    return IndexPlan(p.shape, take=take, after=(*rest, *p.after)), tuple([starts[a] for a in axes])
+    static_starts = tuple([0 if a in axes else start for a, start in enumerate(starts)])
+    take = Index(static_starts, sizes, strides, dropped, axes)
+    return IndexPlan(p.shape, take=take, after=(*later_steps, *p.after)), tuple([starts[a] for a in axes])
 
 
 def hashable_index(index: object) -> Hashable:

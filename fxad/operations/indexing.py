@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad import dtypes
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.errors import AxisError, DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, Shape, Zero
 from fxad.operations.arguments import with_atoms
@@ -56,9 +56,9 @@ def dynamic_slice(
 ) -> tuple[Atom, ...]:
     """Return a window of x. Arguments: the start indices that are atoms, then all of them (None: the next atom), then
     the sizes, and the axes of size 1 that are dropped."""
-    *atoms, fixed, sizes, dropped = args
+    *atoms, static_starts, sizes, dropped = args
     window = DynamicSlice(sizes)
-    starts = start_indices(emit, x.aval.shape, atoms, fixed)
+    starts = start_indices(emit, x.aval.shape, atoms, static_starts)
     window_values = emit(window, x, *starts)
     return emit(Squeeze(dropped), *window_values) if dropped else window_values
 
@@ -67,8 +67,8 @@ def dynamic_update_slice(
     emit: Emit, x: Atom, update: Atom, *args: *tuple[*tuple[Atom, ...], tuple[int | None, ...]]
 ) -> tuple[Atom, ...]:
     """Return x with a window replaced: the start indices as in `dynamic_slice`."""
-    *atoms, fixed = args
-    starts = start_indices(emit, x.aval.shape, atoms, fixed)
+    *atoms, static_starts = args
+    starts = start_indices(emit, x.aval.shape, atoms, static_starts)
     return emit(DYNAMIC_UPDATE_SLICE, x, update, *starts)
 
 
@@ -80,20 +80,22 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     x_shape, index_shape = x.aval.shape, indices.aval.shape
     shape = common_shape("take_along_axis", replace_entry(x_shape, k, 1), replace_entry(index_shape, k, 1))
     x = broadcast(emit, x, replace_entry(shape, k, x_shape[k]))
-    at = broadcast(emit, indices, replace_entry(shape, k, index_shape[k]))
-    if 0 in at.aval.shape:
-        return (Lit.zero(x.aval.with_shape(at.aval.shape)),)
+    places = broadcast(emit, indices, replace_entry(shape, k, index_shape[k]))
+    if 0 in places.aval.shape:
+        return (Lit.zero(x.aval.with_shape(places.aval.shape)),)
     if not x_shape[k]:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
     # the axis may be empty if there are no indices
-    prim = gather_along_axis(replace_entry(shape, k, at.aval.size), k, mode="clip")
-    return emit(prim, x, emit.one(IndexVectors((x_shape[k],)), at))
+    prim = gather_along_axis(replace_entry(shape, k, places.aval.size), k, mode="clip")
+    return emit(prim, x, emit.one(IndexVectors((x_shape[k],)), places))
 
 
-def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[int | None, ...]) -> list[Atom]:
+def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], static_starts: tuple[int | None, ...]) -> list[Atom]:
     """Return one start index for each axis, in one dtype, counted from the start."""
-    if len(fixed) != len(shape):
-        raise ShapeError(f"dynamic_slice: {len(fixed)} start indices for the {len(shape)} axes of shape {shape}")
+    if len(static_starts) != len(shape):
+        raise ShapeError(
+            f"dynamic_slice: {len(static_starts)} start indices for the {len(shape)} axes of shape {shape}"
+        )
     for a in atoms:
         if a.aval.dtype not in dtypes.INTEGER or a.aval.shape:
             raise DTypeError(f"dynamic_slice: a start index must be an integer without axes, got {a.aval}")
@@ -103,5 +105,5 @@ def start_indices(emit: Emit, shape: Shape, atoms: Sequence[Atom], fixed: tuple[
         normalize_index(emit, start, n, dtype)
         if isinstance(start, Atom)
         else Lit.of(maximum(minimum(start, n), -n - 1) + (n if start < 0 else 0), scalar)
-        for start, n in zip(with_atoms(fixed, atoms), shape, strict=True)
+        for start, n in zip(with_atoms(static_starts, atoms), shape, strict=True)
     ]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit
 from fxad.operations.axes import normalize_axis_index
@@ -221,8 +221,8 @@ def pivoted_qr(emit: Emit, x: Atom, full: bool) -> Atoms:
     """Return `promoted_pivoted_qr` without promotion: the decomposition of the columns in their order."""
     (order,) = emit(COLUMN_PIVOTS, x)
     upright = mx.transposed(emit.one, x)
-    taken = mx.transposed(emit.one, mx.permuted(emit.one, upright, mx.column(emit.one, order)))
-    q, r = emit(Qr(full), taken)
+    permuted = mx.transposed(emit.one, mx.permuted(emit.one, upright, mx.column(emit.one, order)))
+    q, r = emit(Qr(full), permuted)
     return q, r, order
 
 

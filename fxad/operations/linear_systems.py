@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.errors import ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit
 from fxad.operations.promotion import broadcast, common_shape, convert, promote_dtypes, to_inexact_dtype

@@ -206,14 +206,14 @@ def _reduce_moments(emit: Emit, x: Atom, mask: Atom | None, axes: tuple[int, ...
     if mask is None:  # a nan reduction of integers
         mask = Lit.of(True, x.aval.with_dtype(dtypes.bool_))
     zero = Lit.of(0, x.aval)
-    kept = _select_kept(emit, x, mask, zero)
-    total = reduce_axes(emit, kept, ReduceSum, axes)
+    selected = _select_kept(emit, x, mask, zero)
+    total = reduce_axes(emit, selected, ReduceSum, axes)
     count = reduce_axes(emit, convert(emit, mask, count_dtype(mask.aval, axes)), ReduceSum, axes)
     if spec.kind == "mean":
         return convert(emit, emit.one(DIV, total, convert(emit, count, x.aval.dtype)), dtype)
     # at least 1, to avoid a division by 0: the result of an empty count is nan anyway
     divisor = convert(emit, emit.one(MAX, count, Lit.of(1, count.aval)), x.aval.dtype)
-    deviation = subtract_reduced(emit, kept, emit.one(DIV, total, divisor), axes)
+    deviation = subtract_reduced(emit, selected, emit.one(DIV, total, divisor), axes)
     deviation = _select_kept(emit, deviation, mask, zero)
     squares = reduce_axes(emit, squared_magnitude(emit, deviation), ReduceSum, axes)
     real = squares.aval

@@ -12,7 +12,7 @@ from typing import Self, TypeAlias, cast
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import dimension
+from fxad.core.sizes.size import dimension
 from fxad.errors import ArgumentError, ParameterError, ShapeError, TracerError, remedy_of, shown
 from fxad.ir import Atoms, Aval, NDArray, Shape
 from fxad.operations import (

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.dtypes import DType
 from fxad.ir import Aval
 from fxad.operations.promotion import ALONE, NumberKind, dtype_kind, scalar_kind
@@ -104,9 +104,9 @@ def number_type(value: object) -> NumberType | None:
     """Return the type of a Python number; None for what is none, and for a size, which a trace knows as an
     expression."""
     kind = type(value)
-    found = _BY_TYPE.get(kind)
-    if found is not None or kind is Size:
-        return found
+    known_type = _BY_TYPE.get(kind)
+    if known_type is not None or kind is Size:
+        return known_type
     if not isinstance(value, bool | int | float | complex) or isinstance(value, np.generic):
         return None
     if isinstance(value, int) and not isinstance(value, bool):

@@ -130,8 +130,8 @@ def to_precision(op: str, precision: PrecisionLike, *, algorithms: bool = False)
                 remedy='use "default", "high" or "highest", or convert the operands',
             )
         return algorithm
-    given = precision if isinstance(precision, tuple | list) else (precision, precision)
-    pair = cast("tuple[Precision | str | None, ...]", given)
+    both = precision if isinstance(precision, tuple | list) else (precision, precision)
+    pair = cast("tuple[Precision | str | None, ...]", both)
     try:
         left, right = [_NAMES[p] for p in pair]
     except (KeyError, TypeError, ValueError):

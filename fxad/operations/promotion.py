@@ -18,7 +18,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.numbers import plain_number
-from fxad.core.sizes import Size, assumption_of_equality
+from fxad.core.sizes.size import Size, assumption_of_equality
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
@@ -63,11 +63,11 @@ def scalar_kind(value: Scalar) -> NumberKind:
 def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar") -> DType:
     """Return the dtype of a Python scalar: that of the array operand, or its own. Raises: DTypeError (an int), which
     names the argument (`what`)."""
-    own = scalar_kind(value)
-    result = dtype if dtype is not None and own <= dtype_kind(dtype) else ALONE[own]
+    kind = scalar_kind(value)
+    result = dtype if dtype is not None and kind <= dtype_kind(dtype) else ALONE[kind]
     if type(value) is Size:
         return result  # its value is not known here: it wraps where it does not fit
-    if own is NumberKind.INTEGER and result in dtypes.INTEGER:
+    if kind is NumberKind.INTEGER and result in dtypes.INTEGER:
         least, most = dtypes.RANGES[result]
         if not least <= int(value.real) <= most:
             raise DTypeError(
@@ -75,7 +75,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
                 f"does not fit in {result.name}",
                 remedy=_wider_integer(int(value.real)),
             )
-    elif own is NumberKind.INTEGER and int(value.real).bit_length() > 1023:
+    elif kind is NumberKind.INTEGER and int(value.real).bit_length() > 1023:
         raise DTypeError(
             f"{what}: an int of {int(value.real).bit_length()} bits does not fit in {result.name}",
             remedy="the greatest float is about 1.8e308, in float64",
@@ -197,12 +197,12 @@ def convert(emit: Emit, x: Atom, dtype: DType) -> Atom:
 
 def broadcast(emit: Emit, x: Atom, shape: Shape) -> Atom:
     """Return `x` broadcast to a shape by NumPy's rules. No equation is added if it has the shape, or is a literal."""
-    own = x.aval.shape
-    if own == shape:
+    x_shape = x.aval.shape
+    if x_shape == shape:
         return x
     if isinstance(x, Lit):
         return x.with_shape(shape)
-    lead = len(shape) - len(own)
+    lead = len(shape) - len(x_shape)
     return emit.one(BroadcastInDim(shape, tuple(range(lead, len(shape)))), x)
 
 

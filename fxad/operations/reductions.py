@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 from fxad import dtypes
-from fxad.core.sizes import Size, maximum
+from fxad.core.sizes.size import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive

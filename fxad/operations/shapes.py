@@ -11,7 +11,7 @@ from math import prod
 from typing import Final, TypeVar
 
 from fxad import dtypes
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Var
@@ -134,9 +134,9 @@ def expand_dims(emit: Emit, x: Atom, axis: int | tuple[int, ...]) -> Atoms:
 
 def broadcast_to(emit: Emit, x: Atom, shape: Shape) -> Atoms:
     """Return x broadcast to a shape."""
-    own = x.aval.shape
-    fits = len(own) <= len(shape) and all(
-        [n in (1, m) for n, m in zip(own, shape[len(shape) - len(own) :], strict=True)]
+    x_shape = x.aval.shape
+    fits = len(x_shape) <= len(shape) and all(
+        [n in (1, m) for n, m in zip(x_shape, shape[len(shape) - len(x_shape) :], strict=True)]
     )
     if not fits:
         raise ShapeError(
@@ -214,8 +214,8 @@ def concatenate(emit: Emit, *args: *tuple[*tuple[Atom, ...], int | None]) -> Ato
                 f"concatenate: ranks must be equal and not 0: array 0 {xs[0].aval}, array {k} {x.aval}",
                 remedy="give a list of arrays, with as many axes each; stack joins them along a new axis",
             )
-    at = normalize_axis_index("concatenate", axis, xs[0].aval.ndim)
-    return (xs[0],) if len(xs) == 1 else emit(Concatenate(at), *xs)
+    axis_index = normalize_axis_index("concatenate", axis, xs[0].aval.ndim)
+    return (xs[0],) if len(xs) == 1 else emit(Concatenate(axis_index), *xs)
 
 
 def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
@@ -228,9 +228,9 @@ def stack(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
                 f"stack: shapes differ: array 0 {xs[0].aval}, array {k} {x.aval}",
                 remedy="give arrays of one shape; concatenate joins arrays along an axis that they have",
             )
-    at = normalize_axis_index("stack", axis, xs[0].aval.ndim + 1)
-    rows = [emit_rearrange(emit, ExpandDims((at,)), x) for x in xs]
-    return (rows[0],) if len(rows) == 1 else emit(Concatenate(at), *rows)
+    axis_index = normalize_axis_index("stack", axis, xs[0].aval.ndim + 1)
+    rows = [emit_rearrange(emit, ExpandDims((axis_index,)), x) for x in xs]
+    return (rows[0],) if len(rows) == 1 else emit(Concatenate(axis_index), *rows)
 
 
 def split(emit: Emit, x: Atom, at: tuple[int, ...], axis: int) -> Atoms:
@@ -353,15 +353,15 @@ def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
     if x.aval.dtype == dtypes.bool_:
         x = convert(emit, x, dtypes.uint8)
     elif x.aval.dtype in dtypes.COMPLEX:
-        parts = [emit_reshape(emit, emit.one(part, x), (*shape, 1)) for part in (REAL, IMAG)]
-        x = emit.one(Concatenate(len(shape)), *parts)
+        real_and_imag = [emit_reshape(emit, emit.one(part, x), (*shape, 1)) for part in (REAL, IMAG)]
+        x = emit.one(Concatenate(len(shape)), *real_and_imag)
         x = emit_reshape(emit, x, (*shape[:-1], 2 * shape[-1])) if shape else x
     if dtype == dtypes.bool_:
-        read = _bitcast(emit, x, dtypes.uint8)
-        out: Atom = emit.one(NE, read, Lit.of(0, read.aval))
+        bits = _bitcast(emit, x, dtypes.uint8)
+        out: Atom = emit.one(NE, bits, Lit.of(0, bits.aval))
     elif dtype in dtypes.COMPLEX:
-        read = _bitcast(emit, x, dtypes.real_part(dtype))
-        pairs = emit_reshape(emit, read, (*shape[:-1], n, 2))
+        bits = _bitcast(emit, x, dtypes.real_part(dtype))
+        pairs = emit_reshape(emit, bits, (*shape[:-1], n, 2))
         out = emit.one(COMPLEX, *[_element(emit, pairs, k) for k in range(2)])
     else:
         out = _bitcast(emit, x, dtype)

@@ -68,9 +68,9 @@ def lexsort(emit: Emit, *args: *tuple[*tuple[Atom, ...], int]) -> Atoms:
 
 def top_k(emit: Emit, x: Atom, k: int, axis: int) -> Atoms:
     """Return the k greatest elements along an axis and their places."""
-    at = normalize_axis_index("top_k", axis, x.aval.ndim)
-    (moved,) = moveaxis(emit, x, at, -1)
-    return tuple([moveaxis(emit, part, -1, at)[0] for part in emit(TopK(k), moved)])
+    axis_index = normalize_axis_index("top_k", axis, x.aval.ndim)
+    (moved,) = moveaxis(emit, x, axis_index, -1)
+    return tuple([moveaxis(emit, part, -1, axis_index)[0] for part in emit(TopK(k), moved)])
 
 
 # -------------------------------------------------------------------------------------------------------- searching
@@ -103,8 +103,8 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     if dtypes.uint64 in (a.aval.dtype, v.aval.dtype) and dtype not in dtypes.INTEGER and _both_integers(a, v):
         return (_search_across_signs(emit, a, v, side, method, index),)
     # as unsigned integers, in which nan is an ordinary greatest element
-    keys, wanted = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
-    return (_search(emit, keys, wanted, side, method, index),)
+    keys, sought = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
+    return (_search(emit, keys, sought, side, method, index),)
 
 
 def _both_integers(a: Atom, v: Atom) -> bool:
@@ -115,8 +115,8 @@ def _search_across_signs(emit: Emit, a: Atom, v: Atom, side: str, method: str, i
     """Search signed integers among those of uint64, or the reverse. No dtype holds both: negative numbers are replaced
     by 0, whose place is known: before all of uint64, and after all that are negative."""
     replaced = [emit.one(MAX, x, Lit.of(0, x.aval)) if x.aval.dtype in dtypes.SIGNED else x for x in (a, v)]
-    keys, wanted = [emit_convert(emit, x, dtypes.uint64) for x in replaced]
-    place = _search(emit, keys, wanted, side, method, index)
+    keys, sought = [emit_convert(emit, x, dtypes.uint64) for x in replaced]
+    place = _search(emit, keys, sought, side, method, index)
     if v.aval.dtype in dtypes.SIGNED:
         return emit_where(emit, emit.one(LT, v, Lit.of(0, v.aval)), Lit.of(0, place.aval), place)
     below = emit.one(ReduceSum((0,)), emit_convert(emit, emit.one(LT, a, Lit.of(0, a.aval)), index))
@@ -152,13 +152,13 @@ def _binary_search(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType
 
 def _binary_search_step(keys: Aval, wanted: Aval, places: Aval, side: str) -> Jaxpr:
     b = Builder()
-    a, v, at, width = b.inputs((keys, wanted, places, places))
+    a, v, place, width = b.inputs((keys, wanted, places, places))
     half = b.one(SHIFT_RIGHT_LOGICAL, b.one(ADD, width, Lit.of(1, places)), Lit.of(1, places))
-    end = b.one(ADD, at, half)
+    end = b.one(ADD, place, half)
     last = b.one(SUB, end, Lit.of(1, places))
     key = b.one(gather_along_axis(keys.shape, 0, mode="clip"), a, index_vectors(b, last))
     before = b.one(LT if side == "left" else LE, key, v)
-    return b.build((emit_where(b, before, end, at), b.one(SUB, width, half)), "halving")
+    return b.build((emit_where(b, before, end, place), b.one(SUB, width, half)), "halving")
 
 
 def _search_by_sort(emit: Emit, keys: Atom, wanted: Atom, side: str, index: DType) -> Atom:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, cast
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
@@ -100,11 +100,11 @@ def fit_update(name: str, emit: Emit, value: Atom, x: Aval, shape: Shape) -> Ato
 
     Raises: DTypeError if a kind would be lost (complex, floating, integer, bool; the sign); ShapeError.
     """
-    own = value.aval.dtype
-    loses_sign = x.dtype in dtypes.UNSIGNED and own in dtypes.INTEGER - dtypes.UNSIGNED
-    if dtype_kind(own) > dtype_kind(x.dtype) or loses_sign:
+    value_dtype = value.aval.dtype
+    loses_sign = x.dtype in dtypes.UNSIGNED and value_dtype in dtypes.INTEGER - dtypes.UNSIGNED
+    if dtype_kind(value_dtype) > dtype_kind(x.dtype) or loses_sign:
         raise DTypeError(
-            f"{name}: a value of {own.name} does not go into {x} without loss",
+            f"{name}: a value of {value_dtype.name} does not go into {x} without loss",
             remedy=f"convert the value with astype({x.dtype.name}), or the array",
         )
     if common_shape(name, value.aval.shape, shape) != shape:
@@ -176,15 +176,15 @@ def get(emit: Emit, x: Atom, *args: *tuple[*tuple[Atom, ...], IndexPlan, IndexMo
 def masked_update(emit: Emit, x: Atom, value: Atom, mask: Atom, name: str) -> Atoms:
     """Return x with a 0-d `value` combined into the elements where `mask` is True; the mask may be a run-time value."""
     ndim = mask.aval.ndim
-    of_mask, sizes = mask.aval.shape, x.aval.shape[:ndim]
+    mask_shape, sizes = mask.aval.shape, x.aval.shape[:ndim]
     # NumPy takes a mask without elements for axes of any size
-    if len(sizes) < ndim or any([m not in (0, n) for m, n in zip(of_mask, sizes, strict=True)]):
+    if len(sizes) < ndim or any([m not in (0, n) for m, n in zip(mask_shape, sizes, strict=True)]):
         raise ShapeError(
-            f"at.{name}: a mask of shape {of_mask} does not fit an array of shape {x.aval.shape}",
+            f"at.{name}: a mask of shape {mask_shape} does not fit an array of shape {x.aval.shape}",
             remedy="a mask has the sizes of the axes it indexes",
         )
     value = fit_update(f"at.{name}", emit, value, x.aval, x.aval.shape)
-    if of_mask != sizes:
+    if mask_shape != sizes:
         return (x,)
     if ndim < x.aval.ndim:
         mask = emit_broadcast(emit, mask, x.aval.shape, tuple(range(ndim)))

@@ -128,8 +128,8 @@ def patches(
         )
     rows = []
     for place in product(*[range(sliding.window[a]) for a in order]):
-        at = dict(zip(order, place, strict=True))
-        offset = [at.get(a, 0) for a in range(len(counts))]
+        place_of = dict(zip(order, place, strict=True))
+        offset = [place_of.get(a, 0) for a in range(len(counts))]
         first = [k * r if m else 0 for k, r, m in zip(offset, sliding.window_dilation, counts, strict=True)]
         limits = [a + dilated_size(m, s) for a, m, s in zip(first, counts, sliding.strides, strict=True)]
         piece = emit.one(Slice(tuple(first), tuple(limits), sliding.strides), padded)

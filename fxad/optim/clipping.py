@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import fxad.numpy as fnp
 from fxad.api.trees import global_norm
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.optim.transformations import HyperParameter, check_not_negative
 from fxad.tracing.array import Array, ArrayLike
 

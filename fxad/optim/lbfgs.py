@@ -10,7 +10,7 @@ import fxad.numpy as fnp
 from fxad import lax
 from fxad.api.directional import jvp
 from fxad.api.trees import global_norm
-from fxad.core import tree, tree_classes
+from fxad.core.trees import classes as tree_classes, tree
 from fxad.errors import ArgumentError, shown
 from fxad.operations.arguments import plain_ints
 from fxad.optim.transformations import Rate, check_rate, check_state, descent, needs_params, no_steps, rate_at, zeros

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import fxad.numpy as fnp
-from fxad.core import tree, tree_classes
+from fxad.core.trees import classes as tree_classes, tree
 from fxad.errors import ArgumentError, shown
 from fxad.tracing.array import Array, ArrayLike
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import fxad.numpy as fnp
-from fxad.core import tree, tree_classes
+from fxad.core.trees import classes as tree_classes, tree
 from fxad.dtypes import DType
 from fxad.operations.arguments import flag
 from fxad.optim.transformations import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import fxad.numpy as fnp
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, described, shown
 from fxad.tracing.array import Array, ArrayLike
 

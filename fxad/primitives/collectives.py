@@ -34,7 +34,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.lockstep import gather_from_runs, index_of
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import AxisNameError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
@@ -208,8 +208,8 @@ class Grouped(Collective):
         # (groups, members, ...) -> (groups, members, ...)
         n, (order, back) = len(self.groups), group_order(self.groups)
         rows = take_rows(ctx, broadcast_to_axis(ctx, x, dim, ctx.size, 0), order)
-        done = self.batch_grouped(ctx, emit_reshape(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
-        return take_rows(ctx, emit_reshape(ctx, done, (ctx.size, *done.aval.shape[2:])), back), 0
+        result = self.batch_grouped(ctx, emit_reshape(ctx, rows, (n, self.width, *rows.aval.shape[1:])))
+        return take_rows(ctx, emit_reshape(ctx, result, (ctx.size, *result.aval.shape[2:])), back), 0
 
     @abstractmethod
     def batch_ungrouped(self, ctx: BatchCtx, x: Atom, dim: int | None, k: int) -> BatchedValue:
@@ -678,8 +678,8 @@ class AllToAll(Grouped, LinearCollective):
         (stack, a, source i, source j, b) and, merged, (stack, a, source i * source j * b).
         """
         sources = range(lead + self.split, lead + self.split + n)
-        own = [a for a in range(lead, x.aval.ndim) if a not in sources]
-        order = [*range(lead), *own[: self.concat], *sources, *own[self.concat :]]
+        own_axes = [a for a in range(lead, x.aval.ndim) if a not in sources]
+        order = [*range(lead), *own_axes[: self.concat], *sources, *own_axes[self.concat :]]
         if order != sorted(order):
             x = emit.one(Transpose(tuple(order)), x)
         return merge_axes(emit, x, lead + self.concat, n + 1)
@@ -766,8 +766,8 @@ class Ppermute(Collective, LinearCollective):
         # the gathered axes are slower than the stack: [0, 2, 1, 3] in the example
         indices = np.moveaxis(np.arange(self.count).reshape(self.sizes), k, -1).ravel().tolist()
         row_of = {index: row for row, index in enumerate(indices)}
-        moved = take_rows(ctx, values, [row_of.get(sources[index], -1) for index in indices])
-        rows = emit_reshape(ctx, moved, (prod(sizes), *x.aval.shape))
+        received = take_rows(ctx, values, [row_of.get(sources[index], -1) for index in indices])
+        rows = emit_reshape(ctx, received, (prod(sizes), *x.aval.shape))
         return read_row(ctx, rows, flat_index(ctx, names, sizes))
 
     def adjoint(self) -> Ppermute:

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.dtypes import DType
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import (

@@ -94,9 +94,9 @@ def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, start: Lit) -> A
 def without_first_factor(emit: Emit, a: Atom, axis: int, reverse: bool) -> Atom:
     """Return the factors of a linear recurrence with 0 for the first one, which is not used. It would be multiplied by
     the 0 before the first element, which gives nan if it is infinite."""
-    at = emit.one(Iota(a.aval.shape, index_dtype((a.aval.shape[axis],)), axis))
+    index = emit.one(Iota(a.aval.shape, index_dtype((a.aval.shape[axis],)), axis))
     first = a.aval.shape[axis] - 1 if reverse else 0
-    return emit_where(emit, emit.one(EQ, at, Lit.of(first, at.aval)), Lit.zero(a.aval), a)
+    return emit_where(emit, emit.one(EQ, index, Lit.of(first, index.aval)), Lit.zero(a.aval), a)
 
 
 def compose_affine(emit: Emit, left: Atoms, right: Atoms) -> Atoms:
@@ -260,8 +260,8 @@ class Cumulative(Primitive):
             return (x,)
         front = np.moveaxis(as_accumulated(x), self.axis, 0)
         with np.errstate(all="ignore"):
-            done = np.asarray(self.compute(front[::-1] if self.reverse else front))
-        return (np.moveaxis(done[::-1] if self.reverse else done, 0, self.axis).astype(x.dtype),)
+            scanned = np.asarray(self.compute(front[::-1] if self.reverse else front))
+        return (np.moveaxis(scanned[::-1] if self.reverse else scanned, 0, self.axis).astype(x.dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,) = ins
@@ -321,9 +321,9 @@ def log_add_exp(emit: Emit, left: Atoms, right: Atoms) -> Atoms:
     """Return log(exp(a) + exp(b)), exact if one of them is infinite."""
     (a,), (b,) = left, right
     top = emit.one(MAX, a, b)
-    more = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, subtract_or_zero(emit, a, b)))))
+    increment = emit.one(LOG1P, emit.one(EXP, emit.one(NEG, emit.one(ABS, subtract_or_zero(emit, a, b)))))
     infinite = emit.one(EQ, emit.one(ABS, top), Lit.of(np.inf, top.aval))
-    return (emit_where(emit, infinite, top, emit.one(ADD, top, more)),)
+    return (emit_where(emit, infinite, top, emit.one(ADD, top, increment)),)
 
 
 @final

@@ -42,7 +42,13 @@ from fxad.ir import (
     primitive,
     subjaxprs,
 )
-from fxad.primitives.control.bodies import fuse_alike, insert_zeros, instantiate_linear_outs, reorder_operands
+from fxad.primitives.control.bodies import (
+    fuse_alike,
+    insert_zeros,
+    instantiate_linear_outs,
+    reorder_operands,
+    split_fused_results,
+)
 from fxad.primitives.control.call import Call, adjoint_of, check_operands, cotangents_of_operands, layout_with_rules
 from fxad.primitives.control.effects import without_checks, without_effects
 from fxad.primitives.custom_rules import VMAP, Function, Refusal, Rules, with_programs
@@ -178,11 +184,11 @@ class CallWithRules(WithModule, Linear):
         return CallWithRules(function, tuple([with_programs(f, remaining) for f in self.module]))
 
     def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn:
-        function, needed = self.function.pruned(used)
+        function, is_needed = self.function.pruned(used)
         if function == self.function:
             return eqn
         prim = in_module(function, self.module)
-        return Eqn(prim, select_by_flags(eqn.ins, needed), select_by_flags(eqn.outs, used), eqn.source)
+        return Eqn(prim, select_by_flags(eqn.ins, is_needed), select_by_flags(eqn.outs, used), eqn.source)
 
     def abstract_eval(self, *avals: Aval) -> tuple[Aval, ...]:
         for function in (self.function, *self.module):
@@ -268,19 +274,18 @@ class CallWithRules(WithModule, Linear):
         if self.linear_in(nonzero):
             operands = [t if isinstance(t, Lin) else x for x, t in zip(primals, tangents, strict=True)]
             return ctx(self, *primals), ctx.lin(self, *operands)
-        n, n_out, lins = self.captured, len(self.body.outs), [t for t in tangents if isinstance(t, Lin)]
+        n, lins = self.captured, [t for t in tangents if isinstance(t, Lin)]
         programs = [self.body, *[self._differentiable(rule.body, ctx.batched) for rule in self.rules.batch]]
-        if ctx.separate:
-            halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
-            out_nonzero = flags_or(*[half.out_nonzero for half in halves])
-            linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
-            outs = ctx(self, *primals)
-            dots = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
-        else:
+        if not ctx.separate:
             fused, out_nonzero = fuse_alike(ctx, programs, nonzero)
-            both = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
-            outs, dots = both[:n_out], tuple([Lin(v) for v in both[n_out:]])
-        return outs, insert_zeros(dots, out_nonzero, self.body.out_avals)
+            results = ctx(self._over_stacks(fused), *primals, *[t.var for t in lins])
+            return split_fused_results(results, out_nonzero, self.body.out_avals)
+        halves = [ctx.recur(without_checks(without_effects(j)), nonzero) for j in programs]
+        out_nonzero = flags_or(*[half.out_nonzero for half in halves])
+        linear = self._over_stacks([_map_of_operands(half, n, out_nonzero) for half in halves])
+        outs = ctx(self, *primals)
+        out_tangents = ctx.lin(linear, *primals[:n], *lins, *primals[n:]) if any(out_nonzero) else ()
+        return outs, insert_zeros(out_tangents, out_nonzero, self.body.out_avals)
 
     def _differentiable(self, rule: Jaxpr, batch: Batch) -> Jaxpr:
         """Return a batch rule, to be differentiated. Named calls of functions without derivative rules become the plain
@@ -365,8 +370,8 @@ def _has_rules_by_results(jaxpr: Jaxpr) -> bool:
     results alone."""
 
     def here_or_in_bodies(jaxpr: Jaxpr) -> bool:
-        own = any([rule.results is not None for prim in jaxpr.prims for rule in rules_of(prim).vjp])
-        return own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
+        has_own = any([rule.results is not None for prim in jaxpr.prims for rule in rules_of(prim).vjp])
+        return has_own or any(map(_has_rules_by_results, subjaxprs(jaxpr)))
 
     return once_from_bodies(jaxpr, "rules_by_results", here_or_in_bodies)
 

@@ -21,6 +21,10 @@ declarations. `Function.programs` makes them. Decision: docs/adr/0083.
 
 Operands are first the `captured` ones, which are the values that the function or its rules close over, then the
 arguments. Rules say nothing about derivatives in captured operands.
+
+The fields of records stand in the text of programs, as in `derivative(moving=(true,), ...)`. A digest is the hash of
+that text, and files of programs are read by their digests. So the fields keep their names: `moving` for what JAX calls
+perturbed, `whole` and `further` of the rules for other transformations.
 """
 
 from __future__ import annotations
@@ -67,7 +71,7 @@ class RuleProgram(NamedTuple):
     tangent, or a cotangent, has the number of its value. A program that is `linear` takes tangents (or cotangents) in
     its first `linear` operands, and returns tangents. One with a `size` takes and returns stacks, except of captured
     operands. `stores`: reverse mode may store values of it. `returns_cotangents`: it returns cotangents of operands.
-    `whole`: it belongs to a rule about all operands and results together.
+    `rule`: the rule for a further transformation that it belongs to, if any.
     """
 
     role: str
@@ -78,18 +82,23 @@ class RuleProgram(NamedTuple):
     linear: int = 0
     returns_cotangents: bool = False
     size: int | None = None
-    whole: bool = False
+    rule: TransformRule | None = None
 
-    def returning(self, wanted: Sequence[bool]) -> RuleProgram:
+    @property
+    def whole(self) -> bool:
+        """Return True if it belongs to a rule about all operands and results together."""
+        return self.rule is not None and self.rule.whole
+
+    def returning(self, marks: Sequence[bool]) -> RuleProgram:
         """Return the program with only the marked results."""
-        outs = select_by_flags(self.jaxpr.outs, wanted)
-        return self._replace(jaxpr=self.jaxpr.with_outs(outs), gives=select_by_flags(self.gives, wanted))
+        outs = select_by_flags(self.jaxpr.outs, marks)
+        return self._replace(jaxpr=self.jaxpr.with_outs(outs), gives=select_by_flags(self.gives, marks))
 
-    def taking(self, wanted: Sequence[bool]) -> RuleProgram:
+    def taking(self, marks: Sequence[bool]) -> RuleProgram:
         """Return the program with only the marked operands, which include all that it reads and all in which it is
         linear."""
-        jaxpr = rebind_operands(self.jaxpr, select_by_flags(range(len(self.takes)), wanted))
-        return self._replace(jaxpr=jaxpr, takes=select_by_flags(self.takes, wanted))
+        jaxpr = rebind_operands(self.jaxpr, select_by_flags(range(len(self.takes)), marks))
+        return self._replace(jaxpr=jaxpr, takes=select_by_flags(self.takes, marks))
 
     def for_tangents(self, nonzero: Flags) -> RuleProgram:
         """Return the program for the tangents of the marked values. The others are zero, and are no operands."""
@@ -101,13 +110,14 @@ class RuleProgram(NamedTuple):
 
 
 def restricted(
-    programs: Sequence[RuleProgram], wanted: Flags, nonzero: Flags, clean: Callable[[Jaxpr], Jaxpr]
+    programs: Sequence[RuleProgram], remaining: Flags, nonzero: Flags, clean: Callable[[Jaxpr], Jaxpr]
 ) -> tuple[list[RuleProgram], set[int]]:
     """Return the programs for some operands and results, and for some tangents.
 
-    `wanted` marks these operands and results, `nonzero` those that have a tangent (or cotangent). The programs take and
-    return no others. They return the residuals that one of them reads: a program that returns residuals comes before
-    those that take them. `clean` removes dead equations. Also returns the numbers of the values that the programs read.
+    `remaining` marks these operands and results, `nonzero` those that have a tangent (or cotangent). The programs take
+    and return no others. They return the residuals that one of them reads: a program that returns residuals comes
+    before those that take them. `clean` removes dead equations. Also returns the numbers of the values that the
+    programs read.
 
     In the example, without result 3 and the tangents of values 1 and 3, `push` reads one residual of three, number 4,
     and `forward` does not compute the others.
@@ -144,20 +154,20 @@ def restricted(
     }
     <BLANKLINE>
     """
-    read: set[int] = set()
+    values_read: set[int] = set()
 
     def stays(program: RuleProgram, k: int) -> bool:
-        if k >= len(wanted):  # a residual
-            return k in read
-        return nonzero[k] if program.linear else wanted[k]
+        if k >= len(remaining):  # a residual
+            return k in values_read
+        return nonzero[k] if program.linear else remaining[k]
 
     smaller: list[RuleProgram] = []
     for program in reversed(programs):  # those that take residuals first
-        part = program.returning([stays(program, k) for k in program.gives]).for_tangents(nonzero)
-        part = part._replace(jaxpr=clean(part.jaxpr))
-        read.update(select_by_flags(part.takes, read_operands(part.jaxpr)))
-        smaller.append(part)
-    return [part.taking([stays(part, k) for k in part.takes]) for part in reversed(smaller)], read
+        program = program.returning([stays(program, k) for k in program.gives]).for_tangents(nonzero)
+        program = program._replace(jaxpr=clean(program.jaxpr))
+        values_read.update(select_by_flags(program.takes, read_operands(program.jaxpr)))
+        smaller.append(program)
+    return [program.taking([stays(program, k) for k in program.takes]) for program in reversed(smaller)], values_read
 
 
 # ---------------------------------------------------------------------------------------------------------- the records
@@ -223,8 +233,8 @@ class Derivative(Record):
             return None
         n = len(nonzero) + len(outs)
         programs = self.programs(inexact, n)
-        parts, _ = restricted(programs, (True,) * n, (*nonzero, *out_nonzero), remove_dead_eqns)
-        forward, *maps = [complete(part.jaxpr) for part in parts]
+        smaller, _ = restricted(programs, (True,) * n, (*nonzero, *out_nonzero), remove_dead_eqns)
+        forward, *maps = [complete(program.jaxpr) for program in smaller]
         results, residuals = call_primal(ctx, forward, len(outs), primals)
         linear: Primitive = Call(maps[0]) if len(maps) == 1 else LinearCall(maps[0], maps[1], len(lins))
         return results, insert_zeros(ctx.lin(linear, *lins, *residuals), out_nonzero, outs)
@@ -445,23 +455,23 @@ class Function(Record):
         """The body and the programs of the rules, in the order of the fields."""
         rules, n = self.rules, len(self.body.ins) + len(self.body.outs)
         operands, results = tuple(range(len(self.body.ins))), tuple(range(len(self.body.ins), n))
-        parts = [RuleProgram("body", self.body, operands, results, stores=True)]
+        programs = [RuleProgram("body", self.body, operands, results, stores=True)]
         first_residual = n
         for derivative in rules.derivatives:
-            parts += derivative.programs(self.inexact, first_residual)
+            programs += derivative.programs(self.inexact, first_residual)
             first_residual += len(derivative.forward.outs) - len(results)
         for rule in rules.batch:
-            parts.append(RuleProgram(f"vmap rule of size {rule.size}", rule.body, operands, results, size=rule.size))
+            role = f"vmap rule of size {rule.size}"
+            programs.append(RuleProgram(role, rule.body, operands, results, size=rule.size))
         if rules.derivative_of is not None:
-            parts.append(RuleProgram("program of derivatives", rules.derivative_of, operands, results, stores=True))
+            role = "program of derivatives"
+            programs.append(RuleProgram(role, rules.derivative_of, operands, results, stores=True))
         for further in rules.further:
-            parts += [
-                RuleProgram(
-                    p.role, p.jaxpr, p.takes, p.gives, returns_cotangents=p.n_cotangents > 0, whole=further.whole
-                )
+            programs += [
+                RuleProgram(p.role, p.jaxpr, p.takes, p.gives, returns_cotangents=p.n_cotangents > 0, rule=further)
                 for p in further.programs
             ]
-        return parts
+        return programs
 
     def check(self, name: str) -> None:
         """Raise ParameterError for rules that do not fit the body."""
@@ -497,27 +507,27 @@ class Function(Record):
         for further in rules.further:
             further.check(name, n_in, len(body.outs))
         types = dict(enumerate((*body.in_avals, *body.out_avals)))
-        for part in self.programs:
-            if part.role == "forward":  # it says how many residuals there are, and their types
-                types.update(list(zip(part.gives, part.jaxpr.out_avals, strict=False))[len(body.outs) :])
-            takes, gives = [[types[k] for k in values] for values in (part.takes, part.gives)]
-            if part.size is not None:
-                takes = [a if k < n else a.stacked(part.size) for k, a in enumerate(takes)]
-                gives = [a.stacked(part.size) for a in gives]
-            check_body_type(name, part.role, part.jaxpr, tuple(takes), tuple(gives))
+        for program in self.programs:
+            if program.role == "forward":  # it says how many residuals there are, and their types
+                types.update(list(zip(program.gives, program.jaxpr.out_avals, strict=False))[len(body.outs) :])
+            takes, gives = [[types[k] for k in values] for values in (program.takes, program.gives)]
+            if program.size is not None:
+                takes = [a if k < n else a.stacked(program.size) for k, a in enumerate(takes)]
+                gives = [a.stacked(program.size) for a in gives]
+            check_body_type(name, program.role, program.jaxpr, tuple(takes), tuple(gives))
 
-    def needed(self, used: Flags) -> tuple[list[RuleProgram], Flags]:
+    def needed_for(self, used: Flags) -> tuple[list[RuleProgram], Flags]:
         """Return the programs that the results marked in `used` need, and the operands that they read. Programs of
         rules that are `whole` are not among them."""
-        programs = [part for part in self.programs if not part.whole]
+        programs = [program for program in self.programs if not program.whole]
         operands = (True,) * len(self.body.ins)
         while True:  # the cotangent of an operand that is dropped may be the last to read another operand
             marks = (*operands, *used)
-            programs, read = restricted(programs, marks, marks, dce)
-            fewer = tuple([k in read for k in range(len(operands))])
-            if fewer == operands:
+            programs, values_read = restricted(programs, marks, marks, dce)
+            operands_read = tuple([k in values_read for k in range(len(operands))])
+            if operands_read == operands:
                 return programs, operands
-            operands = fewer
+            operands = operands_read
 
     def pruned(self, used: Flags) -> tuple[Function, Flags]:
         """Return the function with the marked results, and the operands that it then has: its body or a rule reads
@@ -527,42 +537,38 @@ class Function(Record):
         """
         if all(used) and any([rule.whole and rule.programs for rule in self.rules.further]):
             return self, (True,) * len(self.body.ins)
-        programs, needed = self.needed(used)
-        rules = self.rules.pruned(needed, used)
-        # declared programs number the values that remain
-        number = {k: n for n, k in enumerate([k for k, stays in enumerate((*needed, *used)) if stays])}
-        # `Function.programs` has the programs of further rules last, in order. `needed` left out those of `whole` ones,
-        # and `rules` has no such rule with programs: with an unused result it has no `whole` rule, and if all results
-        # are used, this method returned above.
-        own = iter(programs[len(programs) - sum([len(rule.programs) for rule in rules.further]) :])
-        further = tuple(
-            [
-                replace(rule, programs=tuple([_renumbered(p, next(own), number) for p in rule.programs]))
-                for rule in rules.further
-            ]
-        )
-        rules = replace(rules, further=further)
-        function = with_programs(replace(self, rules=rules), [part.jaxpr for part in programs])
-        return replace(function, captured=sum(needed[: self.captured])), needed
+        programs, is_needed = self.needed_for(used)
+        rules = self.rules.pruned(is_needed, used)
+        # declared programs number the values that remain: of the operands 0, 1 and the results 2, 3 without 0 and 2,
+        # value 1 becomes 0, and 3 becomes 1
+        number = {k: n for n, k in enumerate([k for k, stays in enumerate((*is_needed, *used)) if stays])}
+        further = []
+        for rule in rules.further:  # none with programs is `whole`: see above, and `Rules.pruned`
+            smaller = [program for program in programs if program.rule is rule]
+            renumbered = [_renumbered(p, new, number) for p, new in zip(rule.programs, smaller, strict=True)]
+            further.append(replace(rule, programs=tuple(renumbered)))
+        rules = replace(rules, further=tuple(further))
+        function = with_programs(replace(self, rules=rules), [program.jaxpr for program in programs])
+        return replace(function, captured=sum(is_needed[: self.captured])), is_needed
 
     def batched(self, ctx: BatchCtx, dims: Dims, rule: Jaxpr | None = None) -> tuple[Function, Dims]:
         """Return the function of a stack, and the batch axes of its results. `rule`: the batch rule that becomes its
         body."""
         batch = tuple([_with_fresh_size(ctx, r) for r in self.rules.batch])
         function = replace(self, rules=replace(self.rules, batch=batch))
-        body, *others = function.programs
+        body, *rule_programs = function.programs
         axis_of = function._batch_axes(ctx, dims, by_rule=rule is not None)
 
-        def axes(part: RuleProgram, values: Sequence[int]) -> Dims:
+        def axes(program: RuleProgram, values: Sequence[int]) -> Dims:
             """Return the batch axes of values in a program. The stacks of another batch rule have its axis in front of
             it."""
-            in_stack = [part.size is not None and k >= self.captured for k in values]
+            in_stack = [program.size is not None and k >= self.captured for k in values]
             pairs = zip([axis_of[k] for k in values], in_stack, strict=True)
             return tuple([d + 1 if d is not None and is_stack else d for d, is_stack in pairs])
 
         out_dims = axes(body, body.gives)
         batched_body = ctx.recur(body.jaxpr, dims, out_dims)[0] if rule is None else rule
-        batched_rules = [_batch_program(ctx, part, axes(part, part.takes), axes(part, part.gives)) for part in others]
+        batched_rules = [_batch_program(ctx, p, axes(p, p.takes), axes(p, p.gives)) for p in rule_programs]
         return with_programs(function, [batched_body, *batched_rules]), out_dims
 
     def _batch_axes(self, ctx: BatchCtx, dims: Dims, *, by_rule: bool) -> dict[int, int | None]:
@@ -572,16 +578,16 @@ class Function(Record):
         then batches all programs to the axes that are returned here. A value that two programs return at different axes
         has axis 0. `by_rule`: a batch rule computes the results, at axis 0.
         """
-        body, *others = self.programs
+        body, *rule_programs = self.programs
         axis_of: dict[int, int | None] = dict(enumerate(dims))
         if by_rule:
             axis_of.update(dict.fromkeys(body.gives, 0))
-        for part in others if by_rule else (body, *others):
-            of_stack, gives_operands = part.size is not None, any([k < len(dims) for k in part.gives])
-            if of_stack or gives_operands:  # such as a pullback: axes of operands are given
+        for program in rule_programs if by_rule else (body, *rule_programs):
+            is_batch_rule, gives_operands = program.size is not None, any([k < len(dims) for k in program.gives])
+            if is_batch_rule or gives_operands:  # such as a pullback: axes of operands are given
                 continue
-            out_dims = ctx.recur(part.jaxpr, tuple([axis_of[k] for k in part.takes]))[1]
-            for k, d in zip(part.gives, out_dims, strict=True):
+            out_dims = ctx.recur(program.jaxpr, tuple([axis_of[k] for k in program.takes]))[1]
+            for k, d in zip(program.gives, out_dims, strict=True):
                 axis_of[k] = d if axis_of.get(k, d) == d else 0
         if self.rules.gives_cotangents:
             # A result that all examples share gets one cotangent. The rule takes it in each example, and the sum over
@@ -590,10 +596,11 @@ class Function(Record):
         return axis_of
 
 
-def _renumbered(program: DeclaredProgram, part: RuleProgram, number: Mapping[int, int]) -> DeclaredProgram:
-    """Return a program of a rule after pruning: it takes and gives the values of `part`, by their new numbers."""
-    takes, gives = [tuple([number[k] for k in values]) for values in (part.takes, part.gives)]
-    return replace(program, takes=takes, gives=gives)
+def _renumbered(declared: DeclaredProgram, program: RuleProgram, number: Mapping[int, int]) -> DeclaredProgram:
+    """Return the declaration of a program after pruning: it takes and gives the values of `program`, by their new
+    numbers."""
+    takes, gives = [tuple([number[k] for k in values]) for values in (program.takes, program.gives)]
+    return replace(declared, takes=takes, gives=gives)
 
 
 def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
@@ -604,11 +611,11 @@ def _with_fresh_size(ctx: BatchCtx, rule: BatchRule) -> BatchRule:
     return replace(rule, size=size, body=body)
 
 
-def _batch_program(ctx: BatchCtx, part: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
+def _batch_program(ctx: BatchCtx, program: RuleProgram, takes: Dims, gives: Dims) -> Jaxpr:
     """Return a program of the batched function. Cotangents of operands that are not batched are summed."""
-    if part.returns_cotangents:
-        return batch_adjoint(ctx, part.jaxpr, takes[: part.linear], takes[part.linear :], gives)
-    return ctx.recur(part.jaxpr, takes, gives)[0]
+    if program.returns_cotangents:
+        return batch_adjoint(ctx, program.jaxpr, takes[: program.linear], takes[program.linear :], gives)
+    return ctx.recur(program.jaxpr, takes, gives)[0]
 
 
 def with_programs(record: R, programs: Iterable[Jaxpr]) -> R:

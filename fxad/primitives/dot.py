@@ -127,8 +127,8 @@ class DotGeneral(Contraction):
         if split is not None:
             left, right = split.parts(lhs), split.parts(rhs)
             plain = replace(self, precision="")
-            *small, most = [plain.impl(left[i], right[j])[0] for i, j in split.pairs]
-            return (np.add(split.without_nan(reduce(np.add, small)), most) if small else most,)
+            *small, largest = [plain.impl(left[i], right[j])[0] for i, j in split.pairs]
+            return (np.add(split.without_nan(reduce(np.add, small)), largest) if small else largest,)
         dtype = self.preferred or lhs.dtype
         wide = dtypes.accumulated(dtype)
         lhs_free = free_axes(lhs.ndim, self.lhs_batch, self.lhs_contract)
@@ -153,11 +153,11 @@ class DotGeneral(Contraction):
         if split is not None:
             plain = replace(self, precision="")
             left, right = [split.lower_parts(hlo, x, aval) for x, aval in zip(args, ins, strict=True)]
-            *small, most = [plain._product(hlo, (left[i], right[j]), ins, outs) for i, j in split.pairs]
+            *small, largest = [plain._product(hlo, (left[i], right[j]), ins, outs) for i, j in split.pairs]
             if not small:
-                return most
-            rest = reduce(lambda a, b: hlo.op("stablehlo.add", (*a, *b), outs), small)
-            return hlo.op("stablehlo.add", (*split.lower_without_nan(hlo, rest[0], outs[0]), *most), outs)
+                return largest
+            small_sum = reduce(lambda a, b: hlo.op("stablehlo.add", (*a, *b), outs), small)
+            return hlo.op("stablehlo.add", (*split.lower_without_nan(hlo, small_sum[0], outs[0]), *largest), outs)
         fields = {
             "lhs_batching_dimensions": self.lhs_batch,
             "rhs_batching_dimensions": self.rhs_batch,
@@ -180,17 +180,17 @@ class DotGeneral(Contraction):
             lhs_contract, lhs_batch = axes_after_insert(lhs_contract, lhs_dim), axes_after_insert(lhs_batch, lhs_dim)
         if rhs_dim is not None:
             rhs_contract, rhs_batch = axes_after_insert(rhs_contract, rhs_dim), axes_after_insert(rhs_batch, rhs_dim)
-        at = 0
+        out_dim = 0
         if lhs_dim is not None and rhs_dim is not None:
             lhs_batch, rhs_batch = (lhs_dim, *lhs_batch), (rhs_dim, *rhs_batch)
         elif lhs_dim is not None:  # the mapped axis becomes a free axis, without broadcasting
-            at = len(lhs_batch) + free_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(lhs_dim)
+            out_dim = len(lhs_batch) + free_axes(args[0].aval.ndim, lhs_batch, lhs_contract).index(lhs_dim)
         elif rhs_dim is not None:
             rows = args[0].aval.ndim - len(lhs_contract)
-            at = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(rhs_dim)
+            out_dim = rows + free_axes(args[1].aval.ndim, rhs_batch, rhs_contract).index(rhs_dim)
         return ctx(
             DotGeneral(lhs_contract, rhs_contract, lhs_batch, rhs_batch, self.preferred, self.precision), *args
-        ), (at,)
+        ), (out_dim,)
 
     def lhs_cotangent(self, emit: Emit, ct: Atom, lhs: Aval, rhs: Atom) -> Atom:
         # ct has axes (batch, lhs free, rhs free): contracting rhs free leaves (batch, lhs free, rhs contract)
@@ -311,13 +311,13 @@ class Matrices:
         perms, shapes, axes = [], [], []
         sides = (lhs, dot.lhs_batch, left, rows), (rhs, dot.rhs_batch, right, columns)
         for operand, batch, contracted, free in sides:
-            rest = other_axes(batch, operand.ndim)
-            first = rest[0] in contracted
-            if rest != ((*contracted, *free) if first else (*free, *contracted)):
+            unbatched = other_axes(batch, operand.ndim)
+            first = unbatched[0] in contracted
+            if unbatched != ((*contracted, *free) if first else (*free, *contracted)):
                 return None
             groups = [contracted, free] if first else [free, contracted]
             sizes = [prod([operand.shape[a] for a in group]) for group in groups if group]
-            perms.append((*batch, *rest))
+            perms.append((*batch, *unbatched))
             shapes.append((*[operand.shape[a] for a in batch], *sizes))
             axes.append((n if first else n + len(sizes) - 1,))
         each = tuple(range(n))

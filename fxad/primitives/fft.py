@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     Atom,

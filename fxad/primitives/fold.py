@@ -253,8 +253,8 @@ def _reduce_examples(emit: Emit, body: Jaxpr, xs: Atoms, axes: Axes, inits: Atom
 
     def flatten_axes(x: Atom) -> Atom:
         perm = (*remaining, *axes)
-        moved = x if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), x)
-        return emit_reshape(emit, moved, (*batch_shape, size))
+        transposed = x if perm == tuple(range(len(perm))) else emit.one(Transpose(perm), x)
+        return emit_reshape(emit, transposed, (*batch_shape, size))
 
     columns = [
         emit.one(Concatenate(len(batch_shape)), emit_broadcast(emit, init, (*batch_shape, 1), (0,)), flatten_axes(x))

@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import minimum
+from fxad.core.sizes.size import minimum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, NotDifferentiableError, ShapeError
 from fxad.ir import (
@@ -132,15 +132,15 @@ class Gather(LinearInFirst):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, indices = args
         windows = self.windows
-        parts = (*indices.shape[:-1], *[self.slice_sizes[a] for a in windows.axes(x.ndim)])
+        window_shape = (*indices.shape[:-1], *[self.slice_sizes[a] for a in windows.axes(x.ndim)])
         if x.size == 0:
-            out = np.zeros(parts, x.dtype)
+            out = np.zeros(window_shape, x.dtype)
         else:
             positions, in_range = windows.window_positions(x.shape, indices, self.slice_sizes)
             gathered = x[positions] if positions else np.broadcast_to(x, in_range.shape)
             if self.mode == "drop":
                 gathered = np.where(in_range.reshape(in_range.shape + (1,) * x.ndim), gathered, np.zeros((), x.dtype))
-            out = gathered.reshape(parts)
+            out = gathered.reshape(window_shape)
         return (out.transpose(windows.permutation(out.ndim)),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -160,10 +160,12 @@ class Gather(LinearInFirst):
         """Return an equivalent program whose gather needs no rule for windows out of range."""
         b = Builder()
         operand, vectors = b.inputs((x, indices))
-        at = widen_indices(b, vectors)
-        out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, at)
+        starts = widen_indices(b, vectors)
+        out = b.one(self._with(self.windows, self.slice_sizes, "clip"), operand, starts)
         if self.mode == "drop" and self.start_index_map:
-            within = windows_in_range(b, at, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map]))
+            within = windows_in_range(
+                b, starts, tuple([x.shape[a] - self.slice_sizes[a] for a in self.start_index_map])
+            )
             batch = other_axes(self.offset_dims, out.aval.ndim)
             mask = b.one(BroadcastInDim(out.aval.shape, batch), within)
             out = emit_where(b, mask, out, Lit.zero(out.aval))
@@ -179,14 +181,14 @@ class Gather(LinearInFirst):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (x, indices), (dim, index_dim) = args, dims
         stacked = index_dim is not None
-        windows, at = self.windows.mapped(len(self.slice_sizes), operand=dim, indices=stacked)
+        windows, out_dim = self.windows.mapped(len(self.slice_sizes), operand=dim, indices=stacked)
         sizes = self.slice_sizes
         if dim is not None:
             n = x.aval.shape[dim]
             sizes = insert_entry(sizes, dim, minimum(1, n) if stacked else n)
         if index_dim is not None:
             indices = move_axis(ctx, indices, index_dim, 0)
-        return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (at,)
+        return ctx(self._with(windows, sizes, self.mode, stacked=stacked), x, indices), (out_dim,)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         scatter = ScatterAdd(*self.windows.numbers, self.mode, self.indices_sorted, self.unique_indices)
@@ -201,12 +203,12 @@ def gather_along_axis(
     It takes index vectors of size 1: the indices with one more axis. Their shape may differ from that of the operand
     along `axis`. For [[a, b, c], [d, e, f]], axis 1 and the indices [[2, 0], [1, 0]] it gives [[c, a], [e, d]].
     """
-    others = other_axes((axis,), len(shape))
+    batch_axes = other_axes((axis,), len(shape))
     return Gather(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
+        operand_batching_dims=batch_axes,
+        start_indices_batching_dims=batch_axes,
         start_index_map=(axis,),
         slice_sizes=tuple([minimum(1, n) for n in shape]),
         mode=mode,
@@ -217,12 +219,12 @@ def gather_along_axis(
 
 def scatter_along_axis(kind: type[S], ndim: int, axis: int, mode: GatherScatterMode) -> S:
     """Return the scatter of elements to places along an axis: the other direction of `gather_along_axis`."""
-    others = other_axes((axis,), ndim)
+    batch_axes = other_axes((axis,), ndim)
     return kind(
         update_window_dims=(),
         inserted_window_dims=(axis,),
-        operand_batching_dims=others,
-        scatter_indices_batching_dims=others,
+        operand_batching_dims=batch_axes,
+        scatter_indices_batching_dims=batch_axes,
         scatter_dims_to_operand_dims=(axis,),
         mode=mode,
         indices_sorted=False,
@@ -368,8 +370,8 @@ class ScatterFamily(Primitive):
             operand, values = [
                 hlo.op("stablehlo.convert", (a,), (t,))[0] for a, t in ((args[0], wide), (args[2], wide_updates))
             ]
-            done = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
-            return hlo.op("stablehlo.convert", done, outs)
+            scattered = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
+            return hlo.op("stablehlo.convert", scattered, outs)
         if not indices.shape[-1]:
             return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:

@@ -142,9 +142,9 @@ class HostCall(Primitive):
         stacks = []
         for k, x in enumerate(operands):
             has_axes = self._has_axes(k)
-            of_example = x.shape[sum(has_axes) :]
+            example_shape = x.shape[sum(has_axes) :]
             lead = [n if has_axis else 1 for n, has_axis in zip(self.sizes, has_axes, strict=True)]
-            stacks.append(np.broadcast_to(x.reshape((*lead, *of_example)), self.sizes + of_example))
+            stacks.append(np.broadcast_to(x.reshape((*lead, *example_shape)), self.sizes + example_shape))
         number, *arrays = stacks
         return self._checked(HOST.call(number.flat[0], self.label, arrays), self.sizes)
 
@@ -152,13 +152,13 @@ class HostCall(Primitive):
         if not self.sizes:
             return self._checked(HOST.call(operands[0], self.label, operands[1:]), ())
         outs = [np.zeros(self.sizes + a.shape, a.dtype) for a in self.results]
-        for at in np.ndindex(*self.sizes):
+        for example in np.ndindex(*self.sizes):
             number, *arrays = [
-                x[tuple([i for i, has_axis in zip(at, self._has_axes(k), strict=True) if has_axis])]
+                x[tuple([i for i, has_axis in zip(example, self._has_axes(k), strict=True) if has_axis])]
                 for k, x in enumerate(operands)
             ]
             for out, x in zip(outs, self._checked(HOST.call(number, self.label, arrays), ()), strict=True):
-                out[at] = x
+                out[example] = x
         return outs
 
     def _checked(self, returned: Sequence[object], sizes: tuple[int, ...]) -> list[NDArray]:

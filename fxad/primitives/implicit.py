@@ -252,11 +252,11 @@ class Root(Applied):
             _, equation_tangents = Call(self.equation).jvp(ctx, solution, (*tangents[:c], *zeros[:n]))
         if not any([isinstance(t, Lin) for t in equation_tangents]):
             return outs, zeros
-        system, needed = drop_unused_residuals(self.system, (len(equation_tangents),) * len(self.system))
+        system, is_read = drop_unused_residuals(self.system, (len(equation_tangents),) * len(self.system))
         n_at = len(self.at.outs)
-        at = self.at.with_outs(select_by_flags(self.at.outs, needed[:n_at]))
+        at = self.at.with_outs(select_by_flags(self.at.outs, is_read[:n_at]))
         _, at_solution = call_primal(ctx, at, 0, solution)
-        residuals = (*at_solution, *select_by_flags(primals[:c], needed[n_at:]))
+        residuals = (*at_solution, *select_by_flags(primals[:c], is_read[n_at:]))
         out_tangents = ctx.lin(_linear_solve(system), *[_negative(ctx, t) for t in equation_tangents], *residuals)
         nonzero = [k < n and v.aval.inexact for k, v in enumerate(outs)]
         return outs, insert_zeros(out_tangents, nonzero, [v.aval for v in outs])

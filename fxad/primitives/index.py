@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size, may_fit
+from fxad.core.sizes.size import Size, may_fit
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
@@ -88,9 +88,11 @@ def check_positions(what: str, jaxpr: Jaxpr, value: Callable[[int], int]) -> Non
             )
 
 
-def _may_not_fit(own: DType, dtype: DType) -> bool:
-    """Return True if an index of dtype `own` may not fit in `dtype`, which is int32 or int64."""
-    return own.itemsize > dtype.itemsize or (own.itemsize == dtype.itemsize and own in dtypes.UNSIGNED)
+def _may_not_fit(from_dtype: DType, dtype: DType) -> bool:
+    """Return True if an index of dtype `from_dtype` may not fit in `dtype`, which is int32 or int64."""
+    if from_dtype.itemsize == dtype.itemsize:
+        return from_dtype in dtypes.UNSIGNED
+    return from_dtype.itemsize > dtype.itemsize
 
 
 def normalize_index(emit: Emit, i: Atom, size: int, dtype: DType) -> Atom:
@@ -174,8 +176,8 @@ class IndexVectors(WithoutTangent):
         for i, d in zip(args, dims, strict=True):
             if d is not None:
                 i = move_axis(ctx, i, d, 0)
-                own = i.aval.shape
-                i = emit_reshape(ctx, i, (own[0], *(1,) * (ndim + 1 - len(own)), *own[1:]))
+                index_shape = i.aval.shape
+                i = emit_reshape(ctx, i, (index_shape[0], *(1,) * (ndim + 1 - len(index_shape)), *index_shape[1:]))
             aligned.append(i)
         return ctx(self, *aligned), (0,)
 

@@ -73,11 +73,11 @@ class LinearCall(Applied, Linear):
     def layout(self) -> Layout:
         if self.adjoint is not None:
             return layout_with_rules(self.bodies, 0, linear=self.linear_bodies)
-        others = Group(Constant(), len(self.body.ins) - self.n_linear)
+        other_operands = Group(Constant(), len(self.body.ins) - self.n_linear)
         results = Group(Value(), len(self.body.outs))
         body = Body(self.body, (0, 1), (0,), linear=self.n_linear)
         linear = Group(Constant(), self.n_linear, fixed=True)
-        return Layout((linear, others), (results,), (body,), label=self._loop_without_bound)
+        return Layout((linear, other_operands), (results,), (body,), label=self._loop_without_bound)
 
     @property
     def _loop_without_bound(self) -> str:
@@ -96,10 +96,10 @@ class LinearCall(Applied, Linear):
                 f"{self.name}: n_linear is {n}, {self.body.name} has {len(self.body.ins)} operands",
                 remedy="at least one operand is linear, and linear ones come first",
             )
-        linear, others = self.body.in_avals[:n], self.body.in_avals[n:]
+        linear_types, other_types = self.body.in_avals[:n], self.body.in_avals[n:]
         if self.adjoint is not None:
-            check_body_type(self.name, "adjoint", self.adjoint, (*outs, *others), linear)
-        for what, avals_of_role in (("linear operand", linear), ("result", outs)):
+            check_body_type(self.name, "adjoint", self.adjoint, (*outs, *other_types), linear_types)
+        for what, avals_of_role in (("linear operand", linear_types), ("result", outs)):
             for k, aval in enumerate(avals_of_role):
                 if not aval.inexact:
                     raise ParameterError(
@@ -110,19 +110,19 @@ class LinearCall(Applied, Linear):
         return outs
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
-        linear, others = dims[: self.n_linear], dims[self.n_linear :]
+        linear_dims, other_dims = dims[: self.n_linear], dims[self.n_linear :]
         body, out_dims = ctx.recur(self.body, dims)
-        adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, others, linear)
+        adjoint = None if self.adjoint is None else batch_adjoint(ctx, self.adjoint, out_dims, other_dims, linear_dims)
         return ctx(LinearCall(body, adjoint, self.n_linear), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         n, pure_body = self.n_linear, without_checks(without_effects(self.body))
-        outs, others = ctx(self, *primals), primals[n:]
-        out_tangents = ctx.lin(LinearCall(pure_body, self.adjoint, n), *tangents[:n], *others)
+        outs, other_primals = ctx(self, *primals), primals[n:]
+        out_tangents = ctx.lin(LinearCall(pure_body, self.adjoint, n), *tangents[:n], *other_primals)
         if any([isinstance(t, Lin) for t in tangents[n:]]):
-            fixed = tuple([Zero(a) for a in self.body.in_avals[:n]])
-            _, more = Call(pure_body).jvp(ctx, primals, (*fixed, *tangents[n:]))
-            out_tangents = tuple([ctx.add(a, b) for a, b in zip(out_tangents, more, strict=True)])
+            no_tangents = tuple([Zero(a) for a in self.body.in_avals[:n]])
+            _, other_tangents = Call(pure_body).jvp(ctx, primals, (*no_tangents, *tangents[n:]))
+            out_tangents = tuple([ctx.add(a, b) for a, b in zip(out_tangents, other_tangents, strict=True)])
         return outs, out_tangents
 
     def linear_in(self, flags: Flags) -> bool:
@@ -141,9 +141,9 @@ class LinearCall(Applied, Linear):
                 remedy="give while_loop max_steps, or fori_loop bounds that are Python ints, or use scan "
                 "or forward mode (jvp, jacfwd, linearize)",
             )
-        others = known_operands(args)
-        bars = ctx(LinearCall(self.adjoint, self.body, len(cts)), *instantiated(cts), *others)
-        return (*bars, *[None] * len(others))
+        other_operands = known_operands(args)
+        bars = ctx(LinearCall(self.adjoint, self.body, len(cts)), *instantiated(cts), *other_operands)
+        return (*bars, *[None] * len(other_operands))
 
 
 @by_value
@@ -160,10 +160,10 @@ def has_adjoint(jaxpr: Jaxpr) -> bool:
 def drop_unused_residuals(maps: Sequence[Jaxpr], counts: Sequence[int]) -> tuple[list[Jaxpr], Flags]:
     """Return linear maps over the same residuals without the residuals that no map reads, and flags for the remaining
     residuals. `counts` are the numbers of linear operands of the maps."""
-    read = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
-    needed = flags_or(*read)
-    operands_of_maps = [select_by_flags(range(n + len(needed)), ((True,) * n + needed)) for n in counts]
-    return [rebind_operands(m, operands) for m, operands in zip(maps, operands_of_maps, strict=True)], needed
+    reads_of_maps = [read_operands(m)[n:] for m, n in zip(maps, counts, strict=True)]
+    is_read = flags_or(*reads_of_maps)
+    operands_of_maps = [select_by_flags(range(n + len(is_read)), ((True,) * n + is_read)) for n in counts]
+    return [rebind_operands(m, operands) for m, operands in zip(maps, operands_of_maps, strict=True)], is_read
 
 
 def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims, linear_dims: Dims) -> Jaxpr:
@@ -200,15 +200,15 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
             outs[k] = _sum_stack(b, outs[k], 0)
     else:
         shared = tuple([not m for m in batched])
-        of_batched, of_shared = [
+        batched_cts, shared_cts = [
             _batch_some_cotangents(ctx, b, adjoint, flags, ct_dims, other_dims, ins) for flags in (batched, shared)
         ]
         for k in summed:
-            total, (of_unbatched, dim) = _sum_stack(b, *of_batched[k]), of_shared[k]
+            total, (shared_ct, dim) = _sum_stack(b, *batched_cts[k]), shared_cts[k]
             if dim is not None:  # equal rows: the first one; the sum is that of no row or one, so 0 without examples
-                first = slice_along_axis(of_unbatched.aval.shape, 0, 0, min(1, of_unbatched.aval.shape[0]))
-                of_unbatched = _sum_stack(b, b.one(first, of_unbatched), 0)
-            outs[k] = _sum_of_two(b, total, of_unbatched)
+                first = slice_along_axis(shared_ct.aval.shape, 0, 0, min(1, shared_ct.aval.shape[0]))
+                shared_ct = _sum_stack(b, b.one(first, shared_ct), 0)
+            outs[k] = _sum_of_two(b, total, shared_ct)
     return remove_dead_eqns(b.build(outs, jaxpr.name))
 
 

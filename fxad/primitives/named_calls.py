@@ -147,8 +147,8 @@ class NamedCall(Applied):
     def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn:
         if not self.reads or not any(used):  # a call without used results is there for its effects
             return eqn
-        needed = flags_or(*select_by_flags(self.reads, used))
-        ins = tuple([a if n else Lit.zero(a.aval) for a, n in zip(eqn.ins, needed, strict=True)])
+        is_read = flags_or(*select_by_flags(self.reads, used))
+        ins = tuple([a if n else Lit.zero(a.aval) for a, n in zip(eqn.ins, is_read, strict=True)])
         return eqn if ins == eqn.ins else Eqn(self, ins, eqn.outs, eqn.source)
 
 
@@ -237,7 +237,7 @@ def with_reads_and_axes(module: tuple[Function, ...]) -> tuple[Function, ...]:
 
     while True:
         result = tuple([_map_named_calls(f, with_both) for f in module])
-        reads_now = [_reads_of(f, lambda function, used: function.needed(used)[1]) for f in result]
+        reads_now = [_reads_of(f, lambda function, used: function.needed_for(used)[1]) for f in result]
         now = reads_now, [axes_of(f) for f in result]
         if now == (reads, axes):
             return result

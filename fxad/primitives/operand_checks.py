@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from fxad.core.sizes import may_fit
+from fxad.core.sizes.size import may_fit
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Primitive, Shape

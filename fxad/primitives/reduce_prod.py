@@ -6,7 +6,7 @@ from math import prod
 from typing import ClassVar, Final, final
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, JvpCtx, Tangent, Tangents, Zero, primitive
 from fxad.primitives.axes import other_axes

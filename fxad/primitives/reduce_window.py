@@ -8,7 +8,7 @@ from math import prod
 from typing import ClassVar, Final, final
 
 from fxad import dtypes
-from fxad.core.sizes import is_symbolic
+from fxad.core.sizes.size import is_symbolic
 from fxad.dtypes import DType
 from fxad.errors import UnknownSizeError
 from fxad.ir import (

@@ -222,8 +222,8 @@ class SelectAndScatterAdd(Selection):
         if wide != x.dtype and not disjoint:  # values may meet in an element: add them in float32
             wide_ins = [a.with_dtype(wide) for a in ins]
             wide_args = [hlo.op("stablehlo.convert", (a,), (t,))[0] for a, t in zip(args, wide_ins, strict=True)]
-            done = self.lower(hlo, wide_args, wide_ins, (out.with_dtype(wide),))
-            return hlo.op("stablehlo.convert", done, outs)
+            scattered = self.lower(hlo, wide_args, wide_ins, (out.with_dtype(wide),))
+            return hlo.op("stablehlo.convert", scattered, outs)
         dilated = max((*self.base_dilation, *self.window_dilation), default=1) > 1
         if prod(self.window) <= UNROLLED_WINDOW:
             # if windows overlap, XLA would select again for each window of an element

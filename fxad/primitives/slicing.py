@@ -11,8 +11,8 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import maximum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import maximum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     BOOL_SCALAR,
@@ -220,15 +220,17 @@ class Pad(LinearMap):
         """Return the elements of `ct` at the places of the elements of `x`; zero for dropped elements."""
         low, high = self.low, self.high
         # an axis that may be empty has a further interior, so that the slice has its size
-        more = [0 if at_least(n, 1) or type(n) is int else i for n, i in zip(x.shape, self.interior, strict=True)]
-        if any(more) or any([not at_least(n, 0) for n in (*low, *high)]):
+        added_interior = [
+            0 if at_least(n, 1) or type(n) is int else i for n, i in zip(x.shape, self.interior, strict=True)
+        ]
+        if any(added_interior) or any([not at_least(n, 0) for n in (*low, *high)]):
             zero = Lit.zero(x.with_shape(()))
-            ends = tuple([maximum(-n, 0) + i for n, i in zip(high, more, strict=True)])
+            ends = tuple([maximum(-n, 0) + i for n, i in zip(high, added_interior, strict=True)])
             grow = Pad(tuple([maximum(-n, 0) for n in low]), ends, (0,) * len(low))
             ct, low = emit.one(grow, ct, zero), tuple([maximum(n, 0) for n in low])
         limits = [
             lo + (n * (i + 1) if m else n + maximum(n - 1, 0) * i)
-            for lo, n, i, m in zip(low, x.shape, self.interior, more, strict=True)
+            for lo, n, i, m in zip(low, x.shape, self.interior, added_interior, strict=True)
         ]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)
 

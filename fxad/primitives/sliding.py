@@ -14,7 +14,7 @@ from typing import Self, TypeAlias, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.sizes import Size, maximum, may_fit
+from fxad.core.sizes.size import Size, maximum, may_fit
 from fxad.errors import ParameterError, ShapeError
 from fxad.ir import Aval, Avals, Hlo, HloValue, HloValues, NDArray, Primitive, Shape
 from fxad.primitives.axes import Axes, insert_entry

@@ -129,8 +129,8 @@ class LogSoftmax(Primitive):
         y, (t,) = ctx.one(self, *primals), tangents
         weighted = ctx.lin_one(MUL, t, ctx.one(EXP, y))
         total = ctx.lin_one(broadcast_along(y.aval, self.axes), ctx.lin_one(ReduceSum(self.axes), weighted))
-        own = ctx.lin_one(MUL, t, ctx.one(NEG, ctx.one(EXPM1, y)))
-        return (y,), (ctx.lin_one(SUB, own, ctx.lin_one(SUB, total, weighted)),)
+        own_tangent = ctx.lin_one(MUL, t, ctx.one(NEG, ctx.one(EXPM1, y)))
+        return (y,), (ctx.lin_one(SUB, own_tangent, ctx.lin_one(SUB, total, weighted)),)
 
 
 def _log_softmax_program(aval: Aval, axes: Axes) -> Jaxpr:

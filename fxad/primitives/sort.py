@@ -201,10 +201,10 @@ class Sort(SortLike):
         ordered = order_preserving_bits(b, b.input(x), True)
         pack = b.build((_pack_words(b, ordered, b.one(Iota(x.shape, dtypes.uint32, self.axis))),), "pack_key_and_place")
         wide = x.with_dtype(dtypes.uint64)
-        done = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
+        sorted_words = self._by_integer(hlo, hlo.call(pack, (key,)), wide)
         b = Builder()
         low = _unpack_words(b, b.input(wide))[1]
-        return hlo.call(b.build((emit_convert(b, low, dtypes.int32),), "unpack_place"), done)
+        return hlo.call(b.build((emit_convert(b, low, dtypes.int32),), "unpack_place"), sorted_words)
 
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         args, at = align_to_first(ctx, args, dims)

@@ -83,8 +83,8 @@ def lower_reduce(
     wide = start.aval.dtype
     wide_args = args if wide is x.dtype else hlo.op("stablehlo.convert", args, (x.with_dtype(wide),))
     types = [a.with_dtype(wide) for a in outs]
-    done = hlo.op(reduction, (*wide_args, hlo.constant(start)), types, attributes, (operation,))
-    return done if wide is x.dtype else hlo.op("stablehlo.convert", done, outs)
+    reduced = hlo.op(reduction, (*wide_args, hlo.constant(start)), types, attributes, (operation,))
+    return reduced if wide is x.dtype else hlo.op("stablehlo.convert", reduced, outs)
 
 
 def bitcast_to_int(hlo: Hlo, x: HloValue, aval: Aval) -> tuple[HloValue, Aval]:

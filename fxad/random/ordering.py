@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.core.sizes import Size, dimension, minimum
+from fxad.core.sizes.size import Size, dimension, minimum
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.core.numbers import NUMBER_TYPES
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Shape

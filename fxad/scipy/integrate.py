@@ -12,8 +12,8 @@ from fxad.api.custom_function import custom_vjp
 from fxad.api.directional import vjp
 from fxad.api.trees import ravel
 from fxad.api.vmap import vmap
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.errors import ParameterError, ShapeError, TreeError
 from fxad.numpy import trapezoid
 from fxad.operations.arguments import flag, function, number, to_int

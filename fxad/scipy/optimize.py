@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.api.gradients import value_and_grad
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import as_inexact_array
 from fxad.operations.arguments import function, is_word, number, plain_ints

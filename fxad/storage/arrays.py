@@ -21,9 +21,9 @@ import safetensors
 from safetensors.numpy import save_file
 
 from fxad import dtypes
-from fxad.core import tree
-from fxad.core.tree import Accessor, Structure
-from fxad.core.tree_paths import NamedKey, key_value
+from fxad.core.trees import tree
+from fxad.core.trees.paths import NamedKey, key_value
+from fxad.core.trees.tree import Accessor, Structure
 from fxad.errors import (
     ArgumentError,
     DTypeError,

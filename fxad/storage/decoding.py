@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree, tree_parts
+from fxad.core.trees import parts as tree_parts, tree
 from fxad.errors import FileFormatError, ParseError, shown
 from fxad.ir import Aval, Jaxpr, Source
 from fxad.storage.encoding import ARRAY, find_host_call

@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from fxad.core import tree, tree_classes
+from fxad.core.trees import classes as tree_classes, tree
 from fxad.errors import ArgumentError, FileFormatError, described, shown
 from fxad.storage import arrays
 from fxad.storage.decoding import decode, raise_other_sections

@@ -8,7 +8,7 @@ of `{"w": x, "layers": [y, (z, None)]}` is
     {"dict": [["layers", {"list": ["*", {"tuple": ["*", null]}]}], ["w", "*"]], "order": [1, 0]}
 
 The description cannot choose code to run: a class is looked up in imported modules, must be registered with `fxad.tree`
-or be a namedtuple, and its structure is made without its functions (`core.tree_parts`). Only a class of which Python
+or be a namedtuple, and its structure is made without its functions (`core.trees.parts`). Only a class of which Python
 makes no empty instance, such as a subclass of `functools.partial`, is made by its registered function.
 """
 
@@ -24,9 +24,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree, tree_parts
-from fxad.core.tree import Structure
-from fxad.core.tree_paths import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, key_value
+from fxad.core.trees import parts as tree_parts, tree
+from fxad.core.trees.paths import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, key_value
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, FileFormatError, StorageWarning, shown, warn
 
 Json: TypeAlias = "None | bool | int | str | list[Json] | dict[str, Json]"

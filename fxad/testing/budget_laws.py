@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fxad.api.budget import plan_memory
-from fxad.core import tree
 from fxad.core.interpreter import run
+from fxad.core.trees import tree
 from fxad.core.typecheck import typecheck
 from fxad.errors import BudgetError
 from fxad.execution.executable import lower

@@ -9,8 +9,8 @@ import numpy as np
 
 from fxad import transforms
 from fxad.api.custom_function import CustomFunction
-from fxad.core import tree
 from fxad.core.interpreter import run
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, described
 from fxad.ir import NDArray
 from fxad.lax.linear import linear_call

@@ -66,7 +66,7 @@ def _shard_map(draw: st.DrawFn, smooth: bool) -> Spec:
     body = b.build([same, total, b.one(ew.MUL, s, z)], "part")
     parts = (division,) if division else ()
     prim = ShardMap(body, over, 1 if division else 2, parts, (division, ()))
-    return prim, [(prim.whole(d, aval), ORDINARY) for d in prim.in_specs]
+    return prim, [(prim.global_aval(d, aval), ORDINARY) for d in prim.in_specs]
 
 
 def _sharding_constraint(draw: st.DrawFn, smooth: bool) -> Spec:

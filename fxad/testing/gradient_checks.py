@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fxad.api.directional import jvp, vjp
 from fxad.api.jit import jit
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ParameterError
 from fxad.ir import NDArray
 from fxad.tracing.array import Array, asarray, is_scalar

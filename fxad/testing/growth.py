@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_polynomials import SizeName
-from fxad.core.size_upper_bounds import upper_bound
-from fxad.core.sizes import named_size
+from fxad.core.sizes.polynomials import SizeName
+from fxad.core.sizes.size import named_size
+from fxad.core.sizes.upper_bounds import upper_bound
 from fxad.ir import Atom, Aval, Jaxpr, Lit, Primitive, Shape
 from fxad.primitives import elementwise as ew
 from fxad.testing.values import literals

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.api.chosen_arguments import ChosenArguments
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.testing.inverse_state import HeldArrays, Move, State
 from fxad.testing.inverse_steps import NESTED, OWN_DERIVATIVE, RETYPING, SIMPLE, STEADY, UNMEASURED, run_steps

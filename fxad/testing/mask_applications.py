@@ -18,8 +18,8 @@ from hypothesis import assume, strategies as st
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import named_size
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import named_size
 from fxad.core.typecheck import typecheck
 from fxad.errors import FxadError, SizeError
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit, Param, Primitive, params

@@ -15,7 +15,7 @@ from hypothesis import assume, strategies as st
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_polynomials import SizeName
+from fxad.core.sizes.polynomials import SizeName
 from fxad.errors import ArgumentError, SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Var
 from fxad.primitives import elementwise as ew

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_bounds import at_least
-from fxad.core.size_polynomials import SizeName
-from fxad.core.sizes import Size, named_size, substitute_sizes
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import SizeName
+from fxad.core.sizes.size import Size, named_size, substitute_sizes
 from fxad.errors import SizeError
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray
 from fxad.primitives.dot import DotGeneral

@@ -11,8 +11,8 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.api.explain_nan import NanOrigin, explain_nan
-from fxad.core import tree
 from fxad.core.interpreter import run
+from fxad.core.trees import tree
 from fxad.errors import FxadError
 from fxad.execution.executable import lower
 from fxad.testing.compare import differ, program_tolerance

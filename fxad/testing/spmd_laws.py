@@ -105,7 +105,7 @@ def reached_by_all(program: Jaxpr, mesh: MeshAxes) -> bool:
 def on_devices(program: Jaxpr, mesh: MeshAxes) -> Jaxpr:
     """Return a program over stacks of operands of all indices, along one axis, which devices run."""
     prim = ShardMap(program, mesh, 0, (), ())
-    return single_equation(prim, [prim.whole(STACK, a) for a in program.in_avals], program.name)
+    return single_equation(prim, [prim.global_aval(STACK, a) for a in program.in_avals], program.name)
 
 
 def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) -> Jaxpr:
@@ -122,7 +122,7 @@ def on_nested_devices(program: Jaxpr, mesh: MeshAxes, *, of_whole_mesh: bool) ->
     first: DimensionAxes = ((outer[0],),)
     mapped = ShardMap(b.build(rows, program.name), mesh, 0, (first,) * len(args), (first,) * len(rows))
     b = Builder()
-    whole = [b.input(mapped.whole(first, a)) for a in mapped.body.in_avals]
+    whole = [b.input(mapped.global_aval(first, a)) for a in mapped.body.in_avals]
     return b.build(b(mapped, *whole), program.name)
 
 

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 from hypothesis import strategies as st
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import maximum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import maximum
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew

@@ -17,7 +17,7 @@ from typing import Final, NoReturn, TypeAlias, TypeVar, final
 
 from fxad import dtypes
 from fxad.core import printing, scalar_text as scalars
-from fxad.core.size_text import Reader, read_size
+from fxad.core.sizes.text import Reader, read_size
 from fxad.errors import ArgumentError, FxadError, ParameterError, ParseError, described, shown
 from fxad.ir import (
     Atom,

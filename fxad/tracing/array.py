@@ -25,7 +25,7 @@ from fxad.core.builder import Builder
 from fxad.core.exact_key import NEEDS_EXACT_KEY, exact_key
 from fxad.core.lru import LRUCache
 from fxad.core.numbers import NUMBER_ARGUMENTS, plain_number
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import (
     ArgumentError,
     DTypeError,

@@ -15,9 +15,9 @@ from typing import TypeVar
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
 from fxad.core.numbers import number_argument
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.runtime import SupportsDLPack
 from fxad.tracing.array import Array, is_scalar
 from fxad.tracing.spec import Spec

@@ -30,13 +30,14 @@ from typing import (
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import printing, tree
+from fxad.core import printing
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
 from fxad.core.passes import Passes
-from fxad.core.size_equations import Constraint, solve_sizes
-from fxad.core.sizes import Size
-from fxad.core.tree import Accessor, Structure
+from fxad.core.sizes.equations import Constraint, solve_sizes
+from fxad.core.sizes.size import Size
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Accessor, Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError
 from fxad.ir import Aval, Jaxpr, NDArray, distinct_jaxprs
 from fxad.operations import promotion
@@ -321,9 +322,9 @@ def leaves_of_call(program: Program[..., object], args: tuple[object, ...], kwar
     if in_tree == program.in_tree:
         return leaves
     if any([is_float0(x) for x in leaves]):
-        given = tree.unflatten(in_tree, [None if is_float0(x) else x for x in leaves])
-        present, without = tree.flatten(given)
-        if without == program.in_tree:
+        without_float0 = tree.unflatten(in_tree, [None if is_float0(x) else x for x in leaves])
+        present, in_tree_without_float0 = tree.flatten(without_float0)
+        if in_tree_without_float0 == program.in_tree:
             return present
     raise tree_error(program, in_tree, len(args), kwargs)
 
@@ -365,10 +366,10 @@ def fit_leaf(program: Program[..., object], k: int, value: object, aval: Aval) -
         return value.in_dtype(aval.dtype)
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic) and aval.shape == ():
         try:
-            own = promotion.scalar_dtype(value, aval.dtype)
+            scalar_dtype = promotion.scalar_dtype(value, aval.dtype)
         except DTypeError as e:
             raise promotion.argument(e, _argument_label(program, k)) from None
-        if own is aval.dtype:
+        if scalar_dtype is aval.dtype:
             return promotion.scalar_element(value, aval.dtype)
         raise DTypeError(
             f"{_argument_label(program, k)} is the Python {type(value).__name__} {value!r}, it was traced as {aval}",
@@ -435,8 +436,8 @@ def _argument_label(program: Program[..., object], k: int) -> str:
 
 def tree_error(program: Program[..., object], in_tree: Structure, n_args: int, kwargs: dict[str, object]) -> FxadError:
     """Return the error for arguments whose structure `in_tree` differs from that of the program."""
-    found = tree_difference(program, in_tree, n_args, kwargs)
-    return found.error(f"{program.name}: {found.text}", remedy=found.remedy)
+    difference = tree_difference(program, in_tree, n_args, kwargs)
+    return difference.error(f"{program.name}: {difference.text}", remedy=difference.remedy)
 
 
 class TreeDifference(NamedTuple):
@@ -453,9 +454,9 @@ def tree_difference(
     """Return the first difference of arguments of the structure `in_tree` from those of a program of another one."""
     remedy = "trace again for other arguments, or use jit, which does so by itself"
     if program.args_tree.num_children != n_args:
-        wanted = count_text(program.args_tree.num_children, "positional argument")
+        expected = count_text(program.args_tree.num_children, "positional argument")
         return TreeDifference(
-            f"takes {wanted}, {n_args} {'was' if n_args == 1 else 'were'} given",
+            f"takes {expected}, {n_args} {'was' if n_args == 1 else 'were'} given",
             ArgumentError,
             f"the program has the arguments {', '.join([a.name for a in program.arguments])}; {remedy}",
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_text import Reader
+from fxad.core.sizes.text import Reader
 from fxad.errors import ArgumentError, ParameterError, shown
 from fxad.ir import Aval
 from fxad.runtime import SupportsDLPack

@@ -174,8 +174,8 @@ class StaticArguments:
         static: dict[int | str, object] = {k: args[k] for k in sorted(self.numbers) if k < len(args)}
         static.update({k: kwargs[k] for k in sorted(self.names) if k in kwargs})
         key = tuple([(k, self._key(k, v)) for k, v in static.items()])
-        rest = tuple([a for k, a in enumerate(args) if k not in static])
-        return key, static, rest, {k: v for k, v in kwargs.items() if k not in static}
+        others = tuple([a for k, a in enumerate(args) if k not in static])
+        return key, static, others, {k: v for k, v in kwargs.items() if k not in static}
 
     def with_placeholders(self, args: tuple[object, ...], kwargs: dict[str, object]) -> FunctionCall:
         """Return the function with its static values bound, and the arguments with None in place of static ones, so

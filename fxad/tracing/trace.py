@@ -13,11 +13,11 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from fxad.core import tree
-from fxad.core.size_polynomials import names_of
-from fxad.core.sizes import size_of, substitute_sizes
-from fxad.core.tree import ExactStructure, Structure
-from fxad.core.tree_classes import StaticDataError
+from fxad.core.sizes.polynomials import names_of
+from fxad.core.sizes.size import size_of, substitute_sizes
+from fxad.core.trees import tree
+from fxad.core.trees.classes import StaticDataError
+from fxad.core.trees.tree import ExactStructure, Structure
 from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.ir import Aval, Jaxpr
 from fxad.operations import promotion

@@ -79,15 +79,15 @@ def _finished(
     traced_numbers = [x for x in args if type(x) is TracedNumber]
     if not trace.captured and not traced_numbers:
         return jaxpr, ()
-    read = {x for eqn in jaxpr.eqns for x in eqn.ins}.union(jaxpr.outs)
+    values_read = {x for eqn in jaxpr.eqns for x in eqn.ins}.union(jaxpr.outs)
     differentiated = {x._var: a for x, a in zip(args, avals, strict=True) if isinstance(a, DifferentiatedNumber)}
     b, numbers = Builder(), NumberOperands(traced_numbers, differentiated, jaxpr)
     # `inline` takes an atom for each operand: for one that nothing reads, any will do
-    captured = [b.input(v.aval) if v in read else Zero(v.aval).instantiate() for v in jaxpr.ins[len(args) :]]
+    captured = [b.input(v.aval) if v in values_read else Zero(v.aval).instantiate() for v in jaxpr.ins[len(args) :]]
     operands = numbers.add_operands(b, jaxpr.ins[: len(args)])
     outs = b.inline(jaxpr, [*operands, *captured], numbers.convert if traced_numbers else None)
     captured_first = b.build(outs, trace.name)
-    values = [value for value, var in trace.captured.values() if var in read]
+    values = [value for value, var in trace.captured.values() if var in values_read]
     return captured_first, (*values, *numbers.rests.values())
 
 
@@ -114,11 +114,11 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
     called_by_fxad = False
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        own = is_internal[code.co_filename]
-        if called_by_fxad and not own and is_rule(traceback.tb_frame):
+        is_of_fxad = is_internal[code.co_filename]
+        if called_by_fxad and not is_of_fxad and is_rule(traceback.tb_frame):
             break
-        if not own:
+        if not is_of_fxad:
             source = code, traceback.tb_lasti
-        called_by_fxad = own
+        called_by_fxad = is_of_fxad
         traceback = traceback.tb_next
     return source_text(source)

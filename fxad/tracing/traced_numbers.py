@@ -305,7 +305,7 @@ class NumberOperands:
     rounded to 32 bits although the program uses all of its bits: see `DifferentiatedNumber`.
     """
 
-    __slots__ = ("_met", "_operands", "_whole", "rests", "types")
+    __slots__ = ("_met", "_operands", "_exact", "rests", "types")
 
     def __init__(
         self, numbers: Sequence[TracedNumber], differentiated: Mapping[Atom, DifferentiatedNumber], jaxpr: Jaxpr
@@ -321,37 +321,37 @@ class NumberOperands:
             if number.value is not None:
                 self.rests[v] = number.rest()
         self._operands: dict[Atom, Atom] = {}
-        self._whole: dict[Atom, Atom] = {}  # of each number, the value that is converted where the program uses it
+        self._exact: dict[Atom, Atom] = {}  # of each number, the value that is converted where the program uses it
 
     def add_operands(self, b: Builder, ins: Sequence[Var]) -> list[Atom]:
         """Add the operands for the arguments `ins` of the program, those of `rests` first. Return what its equations
-        read in place of `ins`: a number as a whole, in the dtype of its variable, if an equation reads the variable
+        read in place of `ins`: the exact number, in the dtype of its variable, if an equation reads the variable
         itself. All others are conversions of it, which `convert` replaces.
 
         `grad` of `lambda n, x: (x * (n * n)).sum()` by n = 0.1 has the operands rest: f64[], n: f32[], x: f32[3], and
 
             a: f64[] = convert_element_type n       0.1 rounded to 32 bits
-            whole: f64[] = add a rest               0.1, of which the program computes n * n
+            exact: f64[] = add a rest               0.1, of which the program computes n * n
         """
         rests = {v: b.input(v.aval) for v in self.rests}
         self._operands = {v: b.input(self.types.get(v, v.aval)) for v in ins}
-        self._whole = whole = {v: self._operands[v] for v in self.types}
+        self._exact = exact = {v: self._operands[v] for v in self.types}
         for v, rest in rests.items():
-            whole[v] = b.one(ADD, promotion.convert(b, whole[v], rest.aval.dtype), rest)
+            exact[v] = b.one(ADD, promotion.convert(b, exact[v], rest.aval.dtype), rest)
         reads = dict(self._operands)
         for v, met in self._met.items():
             if v.aval.dtype in met:
-                reads[v] = promotion.convert(b, whole[v], v.aval.dtype)
+                reads[v] = promotion.convert(b, exact[v], v.aval.dtype)
         return list(reads.values())
 
     def convert(self, b: Builder, eqn: Eqn, _: Atoms) -> Atoms | None:
         """Return a conversion of a number, from the dtype that its operand has now; None for another equation."""
         prim, v = eqn.prim, eqn.ins[0] if eqn.ins else None
-        if not isinstance(prim, ConvertElementType) or v not in self._whole:
+        if not isinstance(prim, ConvertElementType) or v not in self._exact:
             return None
         if v in self.rests and prim.dtype is self.types[v].dtype:
             return (self._operands[v],)  # the number itself, rounded to 32 bits
-        return (promotion.convert(b, self._whole[v], prim.dtype),)
+        return (promotion.convert(b, self._exact[v], prim.dtype),)
 
 
 def _dtypes_in_use(numbers: Sequence[Atom], jaxpr: Jaxpr) -> dict[Atom, set[dtypes.DType]]:

@@ -581,10 +581,10 @@ class Trace:
     def values_with_tangents(self, add: Callable[[set[Atom], Sequence[Eqn], Sequence[Var]], None]) -> set[Atom]:
         """Return the operands and results so far that have a tangent if all operands have one. `add` adds them to the
         set of an earlier call, for the equations since then and the operands."""
-        eqns, (n, found) = self.builder.eqns, self._with_tangents
-        add(found, eqns[n:], self.operands)
-        self._with_tangents = len(eqns), found
-        return found
+        eqns, (n, with_tangents) = self.builder.eqns, self._with_tangents
+        add(with_tangents, eqns[n:], self.operands)
+        self._with_tangents = len(eqns), with_tangents
+        return with_tangents
 
 
 def is_traced_number(x: object) -> bool:

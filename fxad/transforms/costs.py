@@ -16,7 +16,7 @@ from fxad.core.atoms import nominal
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import InParallel, OneOf, Runs, Times, UpTo
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Primitive, distinct_jaxprs
 from fxad.primitives.control.call import Call
 from fxad.primitives.conv import ConvGeneralDilated

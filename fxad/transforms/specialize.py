@@ -13,9 +13,9 @@ from typing import Final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.size_bounds import at_least
-from fxad.core.size_polynomials import SizeName, names_of
-from fxad.core.sizes import Size, bound_size, dimension, maximum, substitute_sizes
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import SizeName, names_of
+from fxad.core.sizes.size import Size, bound_size, dimension, maximum, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError, shown
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated

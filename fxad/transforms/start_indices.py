@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_bounds import at_least
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.ir import Atom, Atoms, Aval, Eqn, Flags, Lit, Primitive
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index, index_dtype

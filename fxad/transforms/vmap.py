@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
-from fxad.core.size_polynomials import names_of
+from fxad.core.sizes.polynomials import names_of
 from fxad.errors import AxisNameError, ShapeError
 from fxad.ir import Atom, Dims, Eqn, FreeAxes, Jaxpr
 from fxad.primitives.collectives import exchanged_axes, has_ppermute

@@ -57,11 +57,11 @@ def _estimate(jaxpr: Jaxpr, at_most: int) -> _CompileTime:
     """Return the estimated time to compile a program, from its first `at_most` equations, with calls inlined."""
     program = Inlined(jaxpr, at_most)
     kernels = Kernels(program)
-    own = sum([k.milliseconds for k in kernels.distinct.values()])
+    kernels_ms = sum([k.milliseconds for k in kernels.distinct.values()])
     stretch = longest_stretch(program)
     is_long = stretch.operations > UNFUSED_OPERATIONS and stretch.has_many_kernels(kernels)
     explodes = is_long and stretch.is_small and not program.loops  # a step of a loop would take far longer
-    return _CompileTime(PROGRAM_MS + EQUATION_MS * program.seen + own, program.seen < at_most, explodes)
+    return _CompileTime(PROGRAM_MS + EQUATION_MS * program.seen + kernels_ms, program.seen < at_most, explodes)
 
 
 def is_compiled_without_fusion(jaxpr: Jaxpr) -> bool:

@@ -96,15 +96,15 @@ def left_to_compile(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> int:
     return weight(jaxpr).equations - sum(saved)
 
 
-def saves_compile_time(units: Iterable[Jaxpr], whole: Jaxpr, saves: float = SAVED_MS) -> bool:
+def saves_compile_time(units: Iterable[Jaxpr], program: Jaxpr, saves: float = SAVED_MS) -> bool:
     """Return True if compiling these units saves at least `saves` milliseconds, compared to compiling the whole;
     with -inf, they need not save time. If they have more than `COMPILED_PART` of its equations, they must save at least
     `CERTAIN_MS`."""
     bodies = tuple(units)
     compiled = sum([weight_of_nested(body).equations + PROGRAM_EQUATIONS for body in bodies])
-    if compiled > COMPILED_PART * (weight_of_nested(whole).equations + PROGRAM_EQUATIONS):
+    if compiled > COMPILED_PART * (weight_of_nested(program).equations + PROGRAM_EQUATIONS):
         saves = max(saves, CERTAIN_MS)
-    return takes_at_least(whole, saves + sum([milliseconds(body) for body in bodies]))
+    return takes_at_least(program, saves + sum([milliseconds(body) for body in bodies]))
 
 
 def check_steps(jaxpr: Jaxpr, chosen: Container[Jaxpr]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-_Residual = list[dict[int, int]]
+_ResidualGraph = list[dict[int, int]]
 
 
 def min_vertex_cut(
@@ -28,7 +28,7 @@ def min_vertex_cut(
     """
     n = len(weights)
     start, end, unlimited = 2 * n, 2 * n + 1, sum(weights) + 1
-    capacities: _Residual = [{} for _ in range(2 * n + 2)]  # vertex v is entered at 2 v and left at 2 v + 1
+    capacities: _ResidualGraph = [{} for _ in range(2 * n + 2)]  # vertex v is entered at 2 v and left at 2 v + 1
 
     def edge(u: int, v: int, capacity: int) -> None:
         capacities[u][v] = capacity
@@ -48,7 +48,7 @@ def min_vertex_cut(
     return frozenset([v for v in range(n) if 2 * v + 1 in reaching and 2 * v not in reaching])
 
 
-def _levels(capacities: _Residual, start: int) -> dict[int, int]:
+def _levels(capacities: _ResidualGraph, start: int) -> dict[int, int]:
     """Return the number of edges of a shortest path from `start` to each vertex that it reaches."""
     level = {start: 0}
     queue = [start]
@@ -60,7 +60,7 @@ def _levels(capacities: _Residual, start: int) -> dict[int, int]:
     return level
 
 
-def _add_blocking_flow(capacities: _Residual, level: Mapping[int, int], start: int, end: int) -> None:
+def _add_blocking_flow(capacities: _ResidualGraph, level: Mapping[int, int], start: int, end: int) -> None:
     """Add flows along paths on which each edge leads to the next level, until every such path is blocked."""
     # for each vertex, the edges that are not blocked; the last is next
     untried = {u: list(capacities[u]) for u in level}
@@ -86,7 +86,7 @@ def _add_blocking_flow(capacities: _Residual, level: Mapping[int, int], start: i
             untried[path[-1]].pop()
 
 
-def _reaching(capacities: _Residual, end: int) -> set[int]:
+def _reaching(capacities: _ResidualGraph, end: int) -> set[int]:
     """Return the vertices from which `end` is reachable in the residual graph."""
     reaching = {end}
     queue = [end]

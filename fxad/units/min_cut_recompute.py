@@ -151,11 +151,11 @@ class DefUse:
         if not literals:
             return []
         pairs = zip(p.body.outs, p.outs, strict=True)
-        needed = {a for a, b in pairs if b in self.always_live or b in self.readers}
+        values_needed = {a for a, b in pairs if b in self.always_live or b in self.readers}
         for eqn in reversed(p.body.eqns):
-            if not needed.isdisjoint(eqn.outs) or eqn.prim.effects or may_fail(eqn.prim):
-                needed.update(eqn.ins)
-        return [n for n in literals if p.body.ins[n] not in needed]
+            if not values_needed.isdisjoint(eqn.outs) or eqn.prim.effects or may_fail(eqn.prim):
+                values_needed.update(eqn.ins)
+        return [n for n in literals if p.body.ins[n] not in values_needed]
 
     def producer(self, k: int, n: int) -> ResultPort:
         """Return the body of the piece that computes operand `n` of piece `k`, and the index of the result."""
@@ -288,8 +288,8 @@ class _RecomputedOperands:
         recomputed: dict[Atom, int] = {}
         stored: dict[Atom, int] = {}
         for k, p in enumerate(self.def_use.pieces):
-            for a, again in zip(p.ins, is_recomputed[p.body], strict=True):
-                (recomputed if again else stored)[a] = k
+            for a, recomputes in zip(p.ins, is_recomputed[p.body], strict=True):
+                (recomputed if recomputes else stored)[a] = k
         return _LastReads(recomputed, stored)
 
 
@@ -334,19 +334,19 @@ def plain(jaxpr: Jaxpr) -> Jaxpr:
 def _recomputation(v: Var, producers: Mapping[Atom, Eqn], leaves: set[Var]) -> OperandRecomputation | None:
     """Return the recomputation of `v` from `leaves`; None if it has more than `MAX_FORMULA` equations, or
     two functions."""
-    needed: dict[Var, Eqn] = {}
+    eqn_of: dict[Var, Eqn] = {}
     stack = [v]
     while stack:
         u = stack.pop()
-        if u in leaves or u in needed:
+        if u in leaves or u in eqn_of:
             continue
-        needed[u] = producers[u]
+        eqn_of[u] = producers[u]
         stack += [a for a in producers[u].ins if isinstance(a, Var)]
-        if len(needed) > MAX_FORMULA or len([e for e in needed.values() if isinstance(e.prim, SIGMOIDS)]) > 1:
+        if len(eqn_of) > MAX_FORMULA or len([e for e in eqn_of.values() if isinstance(e.prim, SIGMOIDS)]) > 1:
             return None
-    eqns = [needed[u] for u in sorted(needed, key=lambda u: u.index)]
-    read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))
-    return OperandRecomputation(subprogram(eqns, read, (v,), "again"), read)
+    eqns = [eqn_of[u] for u in sorted(eqn_of, key=lambda u: u.index)]
+    leaves_read = tuple(dict.fromkeys([a for e in eqns for a in e.ins if isinstance(a, Var) and a in leaves]))
+    return OperandRecomputation(subprogram(eqns, leaves_read, (v,), "again"), leaves_read)
 
 
 # ------------------------------------------------------------------------------------------------------------ rewriting
@@ -418,8 +418,8 @@ class _Rewriter:
         for body, new in operands.items():
             for use, k in enumerate(uses[body]):
                 ins[k] = tuple([column[use] for column in new.columns])
-        read = {*old.outs, *[a for row in ins for a in row]}
-        results = {body: self._results(body, read) for body in uses}
+        values_read = {*old.outs, *[a for row in ins for a in row]}
+        results = {body: self._results(body, values_read) for body in uses}
         # Then a new body for each old one.
         bodies: dict[Jaxpr, Jaxpr] = {}
         for body in uses:
@@ -430,8 +430,8 @@ class _Rewriter:
         # Last the pieces, which call the new bodies.
         pieces = []
         for k, (p, q) in enumerate(zip(old.pieces, self.def_use.pieces, strict=True)):  # q has the body `plain`
-            kept, added = results[q.body].kept, results[q.body].added
-            outs = (*[p.outs[n] for n in kept], *[self._value_of(k, v) for v in added])
+            kept_results, added_results = results[q.body].kept, results[q.body].added
+            outs = (*[p.outs[n] for n in kept_results], *[self._value_of(k, v) for v in added_results])
             new_body = bodies[q.body]
             # a body that does not read what it recomputes may be as before, with another operand
             pieces.append(replace(p, body=p.body if new_body is q.body else new_body, ins=ins[k], outs=outs))
@@ -442,23 +442,23 @@ class _Rewriter:
         uses = self.def_use.uses[body]
         old: list[_Column] = list(zip(*[self.def_use.pieces[k].ins for k in uses], strict=True))
         is_recomputed = [(body, n) in self.recomputed for n in range(len(old))]
-        columns = [column for column, again in zip(old, is_recomputed, strict=True) if not again]
+        columns = [column for column, recomputes in zip(old, is_recomputed, strict=True) if not recomputes]
         b = Builder()
         operands = list(b.inputs([column[0].aval for column in columns]))
         stored = iter(tuple(operands))
         old_operands: list[Atom] = []
-        for n, again in enumerate(is_recomputed):
-            if not again:
+        for n, recomputes in enumerate(is_recomputed):
+            if not recomputes:
                 old_operands.append(next(stored))
                 continue
             k = self.def_use.uses_of((body, n))[0]
             recomputation = self.recomputations[self.def_use.producer(k, n)].program  # that of every use
             leaves: list[Atom] = []
             for values in zip(*[self._leaves(k, n, len(recomputation.ins)) for k in uses], strict=True):
-                at = self._column_with(columns, uses, values)
-                if at == len(operands):
-                    operands.append(b.input(columns[at][0].aval))
-                leaves.append(operands[at])
+                index = self._column_with(columns, uses, values)
+                if index == len(operands):
+                    operands.append(b.input(columns[index][0].aval))
+                leaves.append(operands[index])
             old_operands += b.inline(recomputation, leaves)
         return _NewOperands(tuple(columns), cse(b.build(old_operands)))
 
@@ -496,13 +496,13 @@ class _Rewriter:
             self.added[self.def_use.pieces[k].body].add(v)
         return value
 
-    def _results(self, body: Jaxpr, read: set[Atom]) -> _Results:
+    def _results(self, body: Jaxpr, values_read: set[Atom]) -> _Results:
         """Return the results of a body. An old one that has a recomputation is kept only if it is among the values
-        `read`."""
+        `values_read`."""
         outs_at_uses = zip(*[self.def_use.pieces[k].outs for k in self.def_use.uses[body]], strict=True)
-        kept = [
+        kept_results = [
             n
             for n, outs in enumerate(outs_at_uses)
-            if (body, n) not in self.recomputations or not read.isdisjoint(outs)
+            if (body, n) not in self.recomputations or not values_read.isdisjoint(outs)
         ]
-        return _Results(tuple(kept), tuple(sorted(self.added[body], key=lambda v: v.index)))
+        return _Results(tuple(kept_results), tuple(sorted(self.added[body], key=lambda v: v.index)))

@@ -97,17 +97,17 @@ def inline_callers(jaxpr: Jaxpr, chosen: frozenset[Jaxpr]) -> tuple[Jaxpr, froze
     return inline_bodies(jaxpr, callers)
 
 
-def inline_bodies(jaxpr: Jaxpr, which: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
-    """Inline calls of the bodies `which`, at any depth. Also returns the places of the equations that come from
+def inline_bodies(jaxpr: Jaxpr, bodies: Container[Jaxpr]) -> tuple[Jaxpr, frozenset[int]]:
+    """Inline calls of `bodies`, at any depth. Also returns the places of the equations that come from
     recomputations: they must not move to the place of the first computation."""
-    if not any([body_of_call_or_remat(eqn) in which for eqn in jaxpr.eqns]):
+    if not any([body_of_call_or_remat(eqn) in bodies for eqn in jaxpr.eqns]):
         return jaxpr, _NONE
     b = Builder.like(jaxpr)
     pinned: list[int] = []
 
     def body_to_inline(eqn: Eqn, _ins: Atoms) -> Jaxpr | None:
         body = body_of_call_or_remat(eqn)
-        return body if body is not None and body in which else None
+        return body if body is not None and body in bodies else None
 
     def body_of_plain_call(eqn: Eqn, ins: Atoms) -> Jaxpr | None:
         return None if is_recomputation(eqn) else body_to_inline(eqn, ins)
@@ -199,22 +199,22 @@ class _Partition:
     def _needed(self) -> tuple[list[int], set[int]]:
         """Return the live equations, in order; and those of the remainder that cannot wait until the last unit has run:
         they have effects, or a unit or an equation with effects needs them."""
-        read: set[Atom] = set(self.program.outs)
+        values_read: set[Atom] = set(self.program.outs)
         read_by_units: set[Atom] = set()  # or by equations with effects, directly or through other equations
-        live, cannot_wait = [], set()
+        live_eqns, cannot_wait = [], set()
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
             is_required = bool(eqn.prim.effects) or not read_by_units.isdisjoint(eqn.outs)
-            if not is_required and read.isdisjoint(eqn.outs):
+            if not is_required and values_read.isdisjoint(eqn.outs):
                 continue
-            live.append(k)
+            live_eqns.append(k)
             is_unit = self._is_unit(eqn)
             if is_required and not is_unit:
                 cannot_wait.add(k)
             if is_required or is_unit:
                 read_by_units.update(eqn.ins)
-            read.update(eqn.ins)
-        return live[::-1], cannot_wait
+            values_read.update(eqn.ins)
+        return live_eqns[::-1], cannot_wait
 
     def _order(self) -> list[int]:
         """Return the live equations in the order in which they become pending. `_emit_before` and `_finish` decide when
@@ -229,7 +229,7 @@ class _Partition:
                                                         bytes than the operands of the program
         """
         bytes_to_move = sum([v.aval.nbytes for v in self.program.ins])
-        moved: set[Atom] = set()  # values that are computed before a unit that preceded them in the program
+        moved_values: set[Atom] = set()  # values that are computed before a unit that preceded them in the program
         place_of: dict[Atom, int] = {}  # of the equation that computes a value
         keys: list[tuple[int, bool, int]] = []
         units_before = 0
@@ -242,20 +242,20 @@ class _Partition:
             can_move = not is_unit and earliest < units_before and k not in self.pinned and not eqn.prim.effects
             if can_move and k not in self.cannot_wait:
                 place = earliest
-            elif can_move and (added := self._bytes_added(k, moved)) <= bytes_to_move:
+            elif can_move and (added := self._bytes_added(k, moved_values)) <= bytes_to_move:
                 place = earliest
-                moved.update(eqn.outs)
+                moved_values.update(eqn.outs)
                 bytes_to_move -= added
             keys.append((place, not is_unit, k))
             place_of.update(dict.fromkeys(eqn.outs, place))
         return [k for _, _, k in sorted(keys)]
 
-    def _bytes_added(self, k: int, moved: set[Atom]) -> int:
+    def _bytes_added(self, k: int, moved_values: set[Atom]) -> int:
         """Return the bytes that the moved values take more if equation k moves too: its results, in place of the
         operands that only it reads."""
         eqn = self.program.eqns[k]
-        replaced = [a for a in {*eqn.ins} & moved if self.readers[a] == {k}]
-        return sum([v.aval.nbytes for v in eqn.outs]) - sum([a.aval.nbytes for a in replaced])
+        replaced_values = [a for a in {*eqn.ins} & moved_values if self.readers[a] == {k}]
+        return sum([v.aval.nbytes for v in eqn.outs]) - sum([a.aval.nbytes for a in replaced_values])
 
     def pieces(self) -> Pieces:
         """Return all pieces of the program."""
@@ -275,8 +275,9 @@ class _Partition:
         if self.freed >= WAITING_BYTES:
             self._emit_remainder(list(self.pending), literals)
             return
-        needs = literals or any([a not in self.available for a in unit.ins])
-        if needs or any([self.pending[k].prim.effects for k in self.required]):  # an equation with effects cannot wait
+        needs_equation = literals or any([a not in self.available for a in unit.ins])
+        has_effects = any([self.pending[k].prim.effects for k in self.required])  # these cannot wait
+        if needs_equation or has_effects:
             self._emit_remainder(list(self.required), literals)
 
     def _wait(self, k: int, eqn: Eqn) -> None:
@@ -305,12 +306,12 @@ class _Partition:
         return a.aval.nbytes if pending and not is_read_later and a not in self.never_freed else 0
 
     def _emit_remainder(
-        self, which: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
+        self, places: Sequence[int], literals: Iterable[Atom] = (), copies: Mapping[Var, Atom] = _NO_COPIES
     ) -> None:
-        """Emit a piece of the pending equations `which`, literals, and copies of values."""
-        emitted = set(which)
-        eqns = [self.pending.pop(k) for k in which]
-        for k, e in zip(which, eqns, strict=True):
+        """Emit a piece of the pending equations at `places`, of literals, and of copies of values."""
+        emitted = set(places)
+        eqns = [self.pending.pop(k) for k in places]
+        for k, e in zip(places, eqns, strict=True):
             self.required.pop(k, None)
             for a in set(e.ins):
                 self.pending_readers[a] -= 1
@@ -318,29 +319,29 @@ class _Partition:
         outs = [v for e in eqns for v in e.outs if v in self.results or not self.readers[v] <= emitted]
         body = subprogram(eqns, ins, (*outs, *literals, *copies.values()), "remainder")
         source = next((e.source for e in eqns if e.source is not None), None)
-        self._emit(Piece(body, ins, (*outs, *literals, *copies), True, source), which)
+        self._emit(Piece(body, ins, (*outs, *literals, *copies), True, source), places)
 
-    def _emit(self, piece: Piece, which: Iterable[int]) -> None:
+    def _emit(self, piece: Piece, places: Iterable[int]) -> None:
         self.out.append(piece)
         self.available.update(piece.outs)
-        for k in which:
+        for k in places:
             for a in self.program.eqns[k].ins:
                 self.readers[a].discard(k)
-        eqns = [self.program.eqns[k] for k in which]
+        eqns = [self.program.eqns[k] for k in places]
         self._count_freed([a for e in eqns for a in (*e.ins, *e.outs)])
 
     def _finish(self) -> Pieces:
         """Emit the last piece: pending equations, and copies for results that are operands, literals or repeated."""
         count = sum([len(e.outs) for e in self.program.eqns])
-        seen: set[Atom] = set(self.program.ins)
+        used: set[Atom] = set(self.program.ins)
         outs: list[Atom] = []
         copies: dict[Var, Atom] = {}
         for a in self.program.outs:
-            if a in seen or isinstance(a, Lit):
+            if a in used or isinstance(a, Lit):
                 copy = Var(count + len(copies), a.aval)  # operands have negative numbers, so these are free
                 copies[copy] = a
                 a = copy
-            seen.add(a)
+            used.add(a)
             outs.append(a)
         if self.pending or copies:
             self._emit_remainder(list(self.pending), (), copies)

@@ -144,9 +144,9 @@ class UnitPlan(Shown):
         ]
         steps = []
         for k, s in enumerate(self.steps):
-            what = f"{s.unit} {self.units[s.unit].body.name}"
-            at = source_text(s.source) if places else ""
-            steps.append((str(k), what, str(len(s.frees)), f"{s.live_bytes:,}", at))
+            unit_text = f"{s.unit} {self.units[s.unit].body.name}"
+            line = source_text(s.source) if places else ""
+            steps.append((str(k), unit_text, str(len(s.frees)), f"{s.live_bytes:,}", line))
         right = (0, 2, 3)  # numbers
         return (
             Table(("unit", "", "uses", "equations", "donated"), tuple(unit_rows), right),
@@ -209,8 +209,8 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> UnitP
             slot[a] = len(slots)
             slots.append(a.aval)
     outs = tuple([slot[a] for a in pieces.outs])
-    kept = {*outs, *[k for k in range(len(inputs)) if k not in donate]}
-    frees = _slots_that_die(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept)
+    kept_slots = {*outs, *[k for k in range(len(inputs)) if k not in donate]}
+    frees = _slots_that_die(reads, [len(p.outs) for p in pieces.pieces], len(inputs), kept_slots)
     compiled = _units(pieces.pieces, reads, frees)
     numbers = {u.body: k for k, u in enumerate(compiled)}
     steps = []
@@ -224,20 +224,20 @@ def _plan_of_pieces(pieces: Pieces, donate: tuple[int, ...], name: str) -> UnitP
 
 
 def _slots_that_die(
-    reads: Sequence[tuple[int, ...]], results: Sequence[int], n_in: int, kept: set[int]
+    reads: Sequence[tuple[int, ...]], results: Sequence[int], n_in: int, kept_slots: set[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Liveness: the slots that die at each step. A slot dies after its last read, or where it is defined if no step
     reads it. `reads` are the slots that each step reads, `results` the numbers of its results."""
-    last: dict[int, int] = {}
+    last_step: dict[int, int] = {}
     n = n_in
     for k, (ins, count) in enumerate(zip(reads, results, strict=True)):
-        last.update(dict.fromkeys(ins, k))
-        last.update(dict.fromkeys(range(n, n + count), k))
+        last_step.update(dict.fromkeys(ins, k))
+        last_step.update(dict.fromkeys(range(n, n + count), k))
         n += count
-    last.update({k: 0 for k in range(n_in) if k not in last})  # donated operands that no step reads
+    last_step.update({k: 0 for k in range(n_in) if k not in last_step})  # donated operands that no step reads
     frees: list[list[int]] = [[] for _ in reads]
-    for slot, k in sorted(last.items()):
-        if slot not in kept:
+    for slot, k in sorted(last_step.items()):
+        if slot not in kept_slots:
             frees[k].append(slot)
     return tuple(map(tuple, frees))
 
@@ -252,7 +252,7 @@ def _units(
         uses[p.body] = uses.get(p.body, 0) + 1
         remainder[p.body] = remainder.get(p.body, True) and p.remainder
         freed = {*dead}
-        here = {k for k, slot in enumerate(ins) if slot in freed and ins.count(slot) == 1}
-        dying[p.body] = dying.get(p.body, here) & here
+        dying_slots = {k for k, slot in enumerate(ins) if slot in freed and ins.count(slot) == 1}
+        dying[p.body] = dying.get(p.body, dying_slots) & dying_slots
     reused = {b: tuple(aliases(b.in_avals, b.out_avals, sorted(dying[b]))) for b in uses}
     return tuple([Unit(b, reused[b], n, remainder[b]) for b, n in uses.items()])

@@ -230,8 +230,8 @@ def to_dlpack(
     if dtype in _NO_PROTOCOL:
         # a consumer may write to it; only the capsule refers to this copy
         sharding = cast(OneDeviceSharding, buffer._sharding)
-        own = _host_put(array, Aval(array.shape, dtype), sharding, _COPY, committed=False)
-        return _jax.buffer_to_dlpack_managed_tensor(own)
+        copied = _host_put(array, Aval(array.shape, dtype), sharding, _COPY, committed=False)
+        return _jax.buffer_to_dlpack_managed_tensor(copied)
     if old or copy:
         array = array.copy()
     return cast(_ExportsVersions, array).__dlpack__(max_version=max_version, copy=None)

@@ -459,9 +459,9 @@ class Cache:
 
     def count_compiled_at(self, line: str) -> int:
         """Count a program that a jitted function has compiled for a call at a line of the user. Return the number."""
-        at = self._contents.compiled_at
-        number = (at.get(line) or 0) + 1
-        at.put(line, number)
+        counts = self._contents.compiled_at
+        number = (counts.get(line) or 0) + 1
+        counts.put(line, number)
         return number
 
     def hold_planned(self, jaxpr: Jaxpr) -> None:

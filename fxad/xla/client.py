@@ -145,15 +145,15 @@ class _Clients:
 
     def wait_for_live_arrays(self) -> None:
         """Wait for every live array. A failed computation is reported when its value is used. Signals interrupt it."""
-        for of_client in [] if self._forked else self._devices.copy().values():
-            for array in of_client[0].client.live_arrays():
+        for client_devices in [] if self._forked else self._devices.copy().values():
+            for array in client_devices[0].client.live_arrays():
                 with suppress(_jax.JaxRuntimeError):
                     array.block_until_ready()
 
     def is_computing(self) -> bool:
         """Return True if some live array is not computed yet."""
         devices_of_clients = [] if self._forked else self._devices.copy().values()
-        arrays = [a for of_client in devices_of_clients for a in of_client[0].client.live_arrays()]
+        arrays = [a for client_devices in devices_of_clients for a in client_devices[0].client.live_arrays()]
         with suppress(_jax.JaxRuntimeError):  # one was deleted meanwhile
             return not all([a.is_ready() for a in arrays if not a.is_deleted()])
         return True
@@ -310,8 +310,8 @@ def is_computing() -> bool:
 
 def keep_clients() -> None:
     """Keep the clients until the process ends: the destructor of a client waits for its computations."""
-    for of_client in _clients._devices.copy().values():
-        never_destroy(of_client[0].client)
+    for client_devices in _clients._devices.copy().values():
+        never_destroy(client_devices[0].client)
 
 
 def never_destroy(one: object) -> None:

@@ -39,9 +39,9 @@ def result_handler(aval: Aval, sharding: _jax.Sharding, committed: bool, produce
 def tiled(parts: Sequence[int], copies: int, mesh: Sequence[int], order: Sequence[int]) -> xla_client.HloSharding:
     """Return the sharding of an array in parts, each on `copies` devices, in the form of XLA. The devices are those of
     a mesh, with its axes in an order."""
-    more = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
-    dims = [*parts, *([copies] if more else [])]
-    return xla_client.HloSharding.iota_tile(dims, list(mesh), list(order), more)
+    replicated = [] if copies == 1 else [xla_client.OpSharding.Type.REPLICATED]
+    dims = [*parts, *([copies] if replicated else [])]
+    return xla_client.HloSharding.iota_tile(dims, list(mesh), list(order), replicated)
 
 
 # Held while jaxlib makes the list of the parts of an array, at the first use. Two threads would both add to one list.

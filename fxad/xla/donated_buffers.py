@@ -6,9 +6,9 @@ the buffer is:
 
     entry `_DONATED`    its call    buffer     state
     none                            alive      free: a call may take it
-    `Taken`             runs        alive      taken: other calls are refused, reads in other threads too
-    `Taken`             has ended   alive      released: the call failed. The next one removes the entry, and takes it
-    `Taken`             any         deleted    donated: `record` says to which program, for messages
+    `Claim`             runs        alive      taken: other calls are refused, reads in other threads too
+    `Claim`             has ended   alive      released: the call failed. The next one removes the entry, and takes it
+    `Claim`             any         deleted    donated: `record` says to which program, for messages
     without a record    runs        any        deleted by the user
 
 Buffers refer to objects of this module, and jaxlib hides references from the garbage collector. So this module must not
@@ -51,8 +51,8 @@ class DonationRecord:
         self.placeholders: dict[tuple[_jax.Sharding, bool], Buffer] = {}
 
     def __str__(self) -> str:
-        at = source_location(self.source)
-        return f"donated to {self.program} at {at}" if at else f"donated to {self.program}"
+        line = source_location(self.source)
+        return f"donated to {self.program} at {line}" if line else f"donated to {self.program}"
 
 
 @final
@@ -64,11 +64,11 @@ class DonatingCall:
 
 
 @final
-class Taken(ref[DonatingCall]):
-    """The entry of a buffer that a call has taken: a weak reference to the call, its thread, and its record. Without a
-    record, the user deletes the buffer.
+class Claim(ref[DonatingCall]):
+    """The claim of a call to a buffer, which has it as an entry: a weak reference to the call, its thread, and its
+    record. Without a record, the user deletes the buffer.
 
-    Dead, the call has ended. It has released the buffer, if that is not deleted.
+    If the reference is dead, the call has ended. It has released the buffer, if that is not deleted.
     """
 
     __slots__ = ("record", "thread")
@@ -77,30 +77,30 @@ class Taken(ref[DonatingCall]):
     thread: int
 
 
-def taken_by(call: DonatingCall, record: DonationRecord | None) -> Taken:
-    """Return the entry of the buffers that a call of this thread takes."""
-    taken = Taken(call)
-    taken.record, taken.thread = record, get_ident()
-    return taken
+def claim_of(call: DonatingCall, record: DonationRecord | None) -> Claim:
+    """Return the claim of a call of this thread to the buffers that it takes."""
+    claim = Claim(call)
+    claim.record, claim.thread = record, get_ident()
+    return claim
 
 
-def take_for_donation(buffer: Buffer, taken: Taken) -> bool:
-    """Take a buffer for donation. Return True if no other call has taken it. The buffer keeps the entry.
+def take_for_donation(buffer: Buffer, claim: Claim) -> bool:
+    """Take a buffer for donation. Return True if no other call has taken it. The buffer keeps the claim.
 
     If several threads do this concurrently, one gets True: a dictionary's `setdefault` is atomic. The call waits until
     other threads have released their pins of the buffer.
     """
-    while (found := buffer.__dict__.setdefault(_DONATED, taken)) is not taken:
-        if not _is_released(buffer, found):
+    while (earlier := buffer.__dict__.setdefault(_DONATED, claim)) is not claim:
+        if not _is_released(buffer, earlier):
             return False
         remove_dead(buffer.__dict__, _DONATED)
     _wait_for_pins(buffer)
     return True
 
 
-def _is_released(buffer: Buffer, taken: Taken) -> bool:
+def _is_released(buffer: Buffer, claim: Claim) -> bool:
     """Return True if a call has taken a buffer, has failed, and did not consume it."""
-    return taken() is None and not buffer.is_deleted()  # in this order: a call consumes before it ends
+    return claim() is None and not buffer.is_deleted()  # in this order: a call consumes before it ends
 
 
 _DELETION: Final = DonatingCall()  # never ends: an array whose deletion was interrupted counts as deleted
@@ -109,14 +109,14 @@ _DELETION: Final = DonatingCall()  # never ends: an array whose deletion was int
 def take_for_deletion(buffer: Buffer) -> None:
     """Take a buffer that the user deletes, as for donation: a program that another thread starts with it is refused. If
     a call in another thread has taken it for donation, wait until that call has consumed or released it."""
-    deletion = taken_by(_DELETION, None)
+    deletion = claim_of(_DELETION, None)
     while not buffer.is_deleted():
-        found: Taken = buffer.__dict__.setdefault(_DONATED, deletion)
+        earlier: Claim = buffer.__dict__.setdefault(_DONATED, deletion)
         # a call of this thread waits for this: a signal handler or a finaliser runs in it
-        if found.record is None or (found.thread == deletion.thread and found() is not None):
+        if earlier.record is None or (earlier.thread == deletion.thread and earlier() is not None):
             _wait_for_pins(buffer)
             return
-        if _is_released(buffer, found):
+        if _is_released(buffer, earlier):
             remove_dead(buffer.__dict__, _DONATED)
         else:
             sleep(0)
@@ -159,9 +159,9 @@ def pinned(buffer: Buffer, read: Callable[[Buffer], T]) -> T:
 
 
 def _is_taken_by_another_thread(buffer: Buffer) -> bool:
-    taken: Taken | None = buffer.__dict__.get(_DONATED)
+    claim: Claim | None = buffer.__dict__.get(_DONATED)
     # the donating call itself may copy it to another device
-    return taken is not None and taken.thread != get_ident() and not _is_released(buffer, taken)
+    return claim is not None and claim.thread != get_ident() and not _is_released(buffer, claim)
 
 
 def start_pinned(start: Callable[[Sequence[Buffer]], T], buffers: Sequence[Buffer]) -> T:
@@ -199,9 +199,9 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
 
     jaxlib refuses a call with the placeholder. XLA would refuse a call with the buffer too, but also write to stderr.
     """
-    taken: Taken = buffer.__dict__[_DONATED]
+    claim: Claim = buffer.__dict__[_DONATED]
     key = buffer._sharding, buffer._committed
-    record = taken.record
+    record = claim.record
     assert record is not None, "a donated buffer"
     placeholders = record.placeholders
     deleted = placeholders.get(key)
@@ -211,12 +211,12 @@ def donated_placeholder(buffer: Buffer) -> Buffer:
             sharding = OneDeviceSharding(cast(OneDeviceSharding, sharding)._device)  # the first device of several
         deleted = put_part(np.zeros((), np.bool_), sharding, buffer._committed)
         deleted.delete()
-        deleted.__dict__[_DONATED] = taken
+        deleted.__dict__[_DONATED] = claim
         placeholders[key] = deleted
     return deleted
 
 
 def donation_record(buffer: Buffer) -> DonationRecord | None:
     """Return the program that a buffer was donated to; None if it was not donated."""
-    taken: Taken | None = buffer.__dict__.get(_DONATED)
-    return None if taken is None or _is_released(buffer, taken) else taken.record
+    claim: Claim | None = buffer.__dict__.get(_DONATED)
+    return None if claim is None or _is_released(buffer, claim) else claim.record

@@ -46,14 +46,14 @@ class HostErrors:
     raises the exception at its end.
     """
 
-    __slots__ = ("_by_number", "_count", "_of_calls", "deferred")
+    __slots__ = ("_by_number", "_count", "_errors_of_calls", "deferred")
 
     def __init__(self, deferred: bool) -> None:
         self.deferred = deferred
         self._count = count()
         self._by_number: OrderedDict[int, BaseException] = OrderedDict()
         # for each call in progress: the deferred exceptions, with the numbers of their devices
-        self._of_calls: dict[int, list[tuple[int, BaseException]]] = {}
+        self._errors_of_calls: dict[int, list[tuple[int, BaseException]]] = {}
 
     def stand_in(self, error: BaseException) -> _StandIn:
         """Store an exception, and return the one to raise in its place."""
@@ -66,18 +66,18 @@ class HostErrors:
     def begin(self) -> int:
         """Return a number for a call that begins."""
         number = next(self._count)
-        self._of_calls[number] = []
+        self._errors_of_calls[number] = []
         return number
 
     def defer(self, device: int, error: BaseException) -> None:
         """Store an exception of a device for all calls in progress."""
-        for of_call in self._of_calls.copy().values():
-            of_call.append((device, error))
+        for call_errors in self._errors_of_calls.copy().values():
+            call_errors.append((device, error))
 
     def end(self, number: int, error: BaseException | None = None) -> None:
         """End a call. Raises the exception of a host function that is the reason of an error of XLA, or the first
         deferred one of the first device."""
-        deferred = self._of_calls.pop(number)
+        deferred = self._errors_of_calls.pop(number)
         numbers = re.findall(r"<host call (\d+)>", str(error)) if isinstance(error, _jax.JaxRuntimeError) else []
         _, first = min(deferred, key=itemgetter(0), default=(0, None))
         raised = first or (self._by_number.pop(int(numbers[-1]), None) if numbers else None)

@@ -30,8 +30,8 @@ from fxad.xla.options import DEFAULT_OPTIONS, CompileOptions
 
 T = TypeVar("T")
 
-_Env: TypeAlias = list[Buffer | None]
-_PickBuffers: TypeAlias = Callable[[_Env], Sequence[Buffer]]
+_Slots: TypeAlias = list[Buffer | None]
+_PickBuffers: TypeAlias = Callable[[_Slots], Sequence[Buffer]]
 # a step: the function that starts it, the handlers of its results, a getter of its operands, and the step in the plan
 _LinkedStep: TypeAlias = tuple[Start, list[ResultHandler], _PickBuffers, UnitCall]
 
@@ -90,13 +90,15 @@ class LinkedExecutable:
         self._constants = [constant_buffer(np.array(c.array), c.aval, device) for c in plan.constants]
         self._outs = _pick(plan.outs)
         lines = {s.unit: line for s in reversed(plan.steps) if (line := _source_line(s))}  # the first step of each unit
-        whole = ref(self)
+        executable = ref(self)
         # for messages: the name of the program, the user's line, the memory of a whole run
-        self.producer = BufferProducer(plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), whole)
+        self.producer = BufferProducer(
+            plan.name, next((w for s in plan.steps if (w := _source_line(s))), ""), executable
+        )
         # results of units have the same description: a unit may fail long after the call, or exhaust memory of the run
         handlers: list[list[ResultHandler]] = []
         for k, p in enumerate(executables):
-            producer = BufferProducer(plan.name, lines.get(k, ""), whole)
+            producer = BufferProducer(plan.name, lines.get(k, ""), executable)
             handlers.append([result_handler(a, device.sharding, False, producer) for a in p.out_avals])
         # steps are grouped so that most need no check for donation: a group ends at a step that donates operands
         self._groups: list[tuple[list[_LinkedStep], tuple[int, ...]]] = []
@@ -113,7 +115,7 @@ class LinkedExecutable:
         value is dropped after its last read; pending XLA executions keep their operands alive."""
         if self.plan.donate:  # before the first step: steps before a failing one would consume their operands
             self._check_operands(buffers)
-        slots: _Env = [*buffers, *self._constants]
+        slots: _Slots = [*buffers, *self._constants]
         extend = slots.extend
         step = self.plan.steps[0]
         try:

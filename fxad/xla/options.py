@@ -123,12 +123,12 @@ def xla_options(options: CompileOptions, devices: tuple[Device, ...], lowered: L
     in_xla = options_for(devices, lowered.sharding, lowered.calls_host)
     if options.optimization_level is not None:
         in_xla.executable_build_options.optimization_level = options.optimization_level
-    given = {name for name, _ in options.flags}
+    given_names = {name for name, _ in options.flags}
     flags: list[tuple[str, str | bool | int | float]] = []
     if devices[0].platform == "cuda":
         flags += compiler_flags()
     elif '"stablehlo.dot_general"' in lowered.body:
-        flags += [flag for flag in PRODUCTS_ALONE if flag[0] not in given]
+        flags += [flag for flag in PRODUCTS_ALONE if flag[0] not in given_names]
     flags += options.flags
     if flags:
         in_xla.env_option_overrides = flags

@@ -86,13 +86,13 @@ class MeshSharding(_jax.Sharding):
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> xla_client.HloSharding:
         names, sizes = [name for name, _ in self.mesh], [n for _, n in self.mesh]
-        divide = [names.index(name) for group in self.spec for name in group]
-        if prod([sizes[k] for k in divide]) == 1:
+        dividing_axes = [names.index(name) for group in self.spec for name in group]
+        if prod([sizes[k] for k in dividing_axes]) == 1:
             return xla_client.HloSharding.replicate()
-        rest = [k for k in range(len(names)) if k not in divide]
-        parts = [prod([sizes[names.index(name)] for name in group]) for group in self.spec]
-        parts += [1] * (num_dimensions - len(parts))
-        return tiled(parts, prod([sizes[k] for k in rest]), sizes, [*divide, *rest])
+        other_axes = [k for k in range(len(names)) if k not in dividing_axes]
+        part_counts = [prod([sizes[names.index(name)] for name in group]) for group in self.spec]
+        part_counts += [1] * (num_dimensions - len(part_counts))
+        return tiled(part_counts, prod([sizes[k] for k in other_axes]), sizes, [*dividing_axes, *other_axes])
 
 
 def is_sharded(buffer: Buffer) -> bool:
@@ -123,11 +123,11 @@ def gathered(buffer: Buffer) -> NDArray:
     if sharding.is_fully_replicated and out.size:  # XLA does not divide an array without elements
         out[...] = to_host(_parts(buffer)[0])
     elif out.size:
-        windows, done = sharding.windows(shape), set[str]()
-        for at, part in zip([windows[k] for k in sharding.local], _parts(buffer), strict=True):
-            if str(at) not in done:
-                done.add(str(at))
-                out[at] = to_host(part)
+        windows, copied = sharding.windows(shape), set[str]()
+        for window, part in zip([windows[k] for k in sharding.local], _parts(buffer), strict=True):
+            if str(window) not in copied:
+                copied.add(str(window))
+                out[window] = to_host(part)
     out.flags.writeable = False
     return out
 
@@ -172,37 +172,40 @@ def from_local(value: NDArray, sharding: MeshSharding, shape: Shape | None) -> B
 
     For example, axis 0 is divided among 4 devices, of which this process has the last two, and `value` is of (4, 3):
 
-        parts     (4, 1)                            along each axis
-        places    [[0, 0], [1, 0], [2, 0], [3, 0]]  the part of each device: the number of the part along each axis
-        mine      [[2, 3], [0]]                     the places that this process has, along each axis
-        whole     (8, 3)                            4 * 4 // 2 rows, 3 * 1 // 1 columns
+        part_counts   (4, 1)                            along each axis
+        places        [[0, 0], [1, 0], [2, 0], [3, 0]]  the part of each device: its number along each axis
+        local_places  [[2, 3], [0]]                     the places that this process has, along each axis
+        global_shape  (8, 3)                            4 * 4 // 2 rows, 3 * 1 // 1 columns
     """
-    parts = (*parts_of_axes(sharding.mesh, sharding.spec), *[1] * value.ndim)[: value.ndim]
+    part_counts = (*parts_of_axes(sharding.mesh, sharding.spec), *[1] * value.ndim)[: value.ndim]
     # of an array with one element for each part, the window of a device is one element, and its start is a part number
-    windows = [(*at, *[slice(0)] * value.ndim)[: value.ndim] for at in sharding.windows(parts)]
+    windows = [(*at, *[slice(0)] * value.ndim)[: value.ndim] for at in sharding.windows(part_counts)]
     places = [[w.start or 0 for w in window] for window in windows]
-    mine = [sorted({places[k][axis] for k in sharding.local}) for axis in range(value.ndim)]
-    whole = tuple([n * p // len(m) for n, p, m in zip(value.shape, parts, mine, strict=True)])
-    if (shape is not None and shape != whole) or any([n % len(m) for n, m in zip(value.shape, mine, strict=True)]):
+    local_places = [sorted({places[k][axis] for k in sharding.local}) for axis in range(value.ndim)]
+    global_shape = tuple([n * p // len(m) for n, p, m in zip(value.shape, part_counts, local_places, strict=True)])
+    is_divisible = all([n % len(m) == 0 for n, m in zip(value.shape, local_places, strict=True)])
+    if (shape is not None and shape != global_shape) or not is_divisible:
         raise ShapeError(
-            f"make_array_from_process_local_data: local data of shape {value.shape} are {[len(m) for m in mine]} of"
-            f" {list(parts)} parts of an array of shape {shape or whole}",
+            f"make_array_from_process_local_data: local data of shape {value.shape} are"
+            f" {[len(m) for m in local_places]} of {list(part_counts)} parts of an array of shape"
+            f" {shape or global_shape}",
             remedy="give the parts of the devices of this process, put together",
         )
-    part = local_shape(sharding.mesh, sharding.spec, whole)
+    part_shape = local_shape(sharding.mesh, sharding.spec, global_shape)
     on_devices = []
     for k in sharding.local:
-        starts = [m.index(p) * n for m, p, n in zip(mine, places[k], part, strict=True)]
-        window = tuple([slice(s, s + n) for s, n in zip(starts, part, strict=True)])
-        on_devices.append(put_part(np.ascontiguousarray(value[window]).reshape(part), sharding.devices[k].sharding))
-    return make_array(Aval(whole, value.dtype), sharding, on_devices)
+        starts = [m.index(p) * n for m, p, n in zip(local_places, places[k], part_shape, strict=True)]
+        window = tuple([slice(s, s + n) for s, n in zip(starts, part_shape, strict=True)])
+        part = np.ascontiguousarray(value[window]).reshape(part_shape)
+        on_devices.append(put_part(part, sharding.devices[k].sharding))
+    return make_array(Aval(global_shape, value.dtype), sharding, on_devices)
 
 
 def assembled(aval: Aval, sharding: MeshSharding, parts: Sequence[Buffer]) -> Buffer:
     """Return the buffer of parts that are on their devices."""
-    whole = make_array(aval, sharding, parts)
-    note_parts(whole, parts)
-    return whole
+    buffer = make_array(aval, sharding, parts)
+    note_parts(buffer, parts)
+    return buffer
 
 
 # ------------------------------------------------------------------------------------- programs on several devices
@@ -252,17 +255,17 @@ class ProgramSharding:
 
 
 def program_sharding(
-    of_module: ModuleSharding, devices: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
+    module_sharding: ModuleSharding, devices: tuple[Device, ...], raw: _jax.LoadedExecutable, name: str
 ) -> ProgramSharding:
     """Return the sharding of a loaded program on its devices. XLA has chosen the shardings of some results.
 
     Raises: CompileError for a sharding of a result that no mesh has.
     """
-    meshes = of_module.meshes
-    ins = [MeshSharding(devices, meshes[mesh], spec) for mesh, spec in of_module.ins]
-    chosen = raw.get_output_shardings() if None in of_module.outs else None
+    meshes = module_sharding.meshes
+    ins = [MeshSharding(devices, meshes[mesh], spec) for mesh, spec in module_sharding.ins]
+    chosen = raw.get_output_shardings() if None in module_sharding.outs else None
     outs = []
-    for k, sharding in enumerate(of_module.outs):
+    for k, sharding in enumerate(module_sharding.outs):
         if sharding is not None:
             outs.append(MeshSharding(devices, meshes[sharding[0]], sharding[1]))
         elif chosen is None:

@@ -23,7 +23,7 @@ import fxad.numpy as fnp
 from fxad import lax, tree, tree_util
 from fxad.core.dataclasses import frozen_dataclass
 from fxad.core.exact_key import exact_key
-from fxad.core.tree import flatten_exactly
+from fxad.core.trees.tree import flatten_exactly
 from fxad.errors import ArgumentError
 
 

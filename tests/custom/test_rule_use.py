@@ -18,7 +18,7 @@ import fxad.numpy as fnp
 from fxad import lax, transforms
 from fxad.core.builder import Builder
 from fxad.core.interpreter import run
-from fxad.core.sizes import bound_size
+from fxad.core.sizes.size import bound_size
 from fxad.core.typecheck import typecheck
 from fxad.ir import Jaxpr, distinct_jaxprs
 from fxad.primitives.custom import CallWithRules

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Primitive
 from fxad.primitives import ALL

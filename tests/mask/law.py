@@ -11,7 +11,7 @@ import numpy as np
 import fxad as fx
 import fxad.numpy as fnp
 from fxad.core.interpreter import run
-from fxad.core.sizes import substitute_sizes
+from fxad.core.sizes.size import substitute_sizes
 from fxad.ir import Aval, Jaxpr, NDArray
 from fxad.primitives.reduce import extreme_value
 from fxad.transforms import grad as grad_jaxpr

@@ -19,8 +19,8 @@ import fxad as fx
 import fxad.numpy as fnp
 import fxad.scipy.special as special
 from fxad import lax, random
-from fxad.core.size_text import Reader
-from fxad.core.sizes import substitute_sizes
+from fxad.core.sizes.size import substitute_sizes
+from fxad.core.sizes.text import Reader
 from fxad.errors import ArgumentError, ShapeError, SizeError, TreeError
 from fxad.transforms.specialize import size_names
 

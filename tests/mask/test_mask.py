@@ -14,7 +14,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random
 from fxad.core.interpreter import run
-from fxad.core.size_text import Reader
+from fxad.core.sizes.text import Reader
 from fxad.ir import Jaxpr, NDArray, distinct_jaxprs
 from fxad.primitives import ALL
 from fxad.primitives.elementwise import SELECT_N

@@ -12,8 +12,8 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
 from fxad.core.builder import Builder
-from fxad.core.size_text import read_size
-from fxad.core.sizes import named_size, substitute_sizes
+from fxad.core.sizes.size import named_size, substitute_sizes
+from fxad.core.sizes.text import read_size
 from fxad.dtypes import float32
 from fxad.ir import Aval
 from fxad.primitives.collectives import Psum

@@ -14,11 +14,11 @@ from hypothesis import assume, given, reject, settings, strategies as st
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.core.size_bounds import lower_bound
-from fxad.core.size_polynomials import exact_text
-from fxad.core.size_text import read_size
-from fxad.core.size_upper_bounds import upper_bound
-from fxad.core.sizes import maximum, minimum, named_size, substitute_sizes
+from fxad.core.sizes.lower_bounds import lower_bound
+from fxad.core.sizes.polynomials import exact_text
+from fxad.core.sizes.size import maximum, minimum, named_size, substitute_sizes
+from fxad.core.sizes.text import read_size
+from fxad.core.sizes.upper_bounds import upper_bound
 from fxad.errors import ShapeError, TreeError
 
 Expression = Any  # a name, an int, or an operation and its operands

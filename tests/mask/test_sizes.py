@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis.vendor.pretty import pretty
 
 import fxad as fx
-from fxad.core.size_bounds import at_least, lower_bound
-from fxad.core.size_equations import solve_sizes
-from fxad.core.size_polynomials import exact_text
-from fxad.core.size_text import Reader, read_size
-from fxad.core.size_upper_bounds import upper_bound
-from fxad.core.sizes import Size, bound_size, maximum, minimum, named_size, substitute_sizes
+from fxad.core.sizes.equations import solve_sizes
+from fxad.core.sizes.lower_bounds import at_least, lower_bound
+from fxad.core.sizes.polynomials import exact_text
+from fxad.core.sizes.size import Size, bound_size, maximum, minimum, named_size, substitute_sizes
+from fxad.core.sizes.text import Reader, read_size
+from fxad.core.sizes.upper_bounds import upper_bound
 from fxad.errors import ArgumentError, ShapeError, SizeError
 from fxad.ir import Aval, Lit
 

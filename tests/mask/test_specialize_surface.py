@@ -17,7 +17,7 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random
-from fxad.core.sizes import named_size
+from fxad.core.sizes.size import named_size
 from fxad.errors import FxadError, SizeError
 from fxad.numpy import fft, linalg
 from tests.attack.public import Function, functions

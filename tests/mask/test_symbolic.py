@@ -14,8 +14,8 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import lax, nn, random, scipy, text
-from fxad.core.size_text import Reader
-from fxad.core.sizes import maximum, minimum, named_size, substitute_sizes
+from fxad.core.sizes.size import maximum, minimum, named_size, substitute_sizes
+from fxad.core.sizes.text import Reader
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError
 from fxad.transforms.specialize import size_names
 

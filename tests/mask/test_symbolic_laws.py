@@ -15,7 +15,7 @@ import fxad as fx
 import fxad.numpy as fnp
 from fxad import dtypes, lax, text
 from fxad.core.interpreter import run
-from fxad.core.sizes import named_size
+from fxad.core.sizes.size import named_size
 from fxad.core.typecheck import typecheck
 from fxad.errors import NotDifferentiableError, NotLinearError, ShapeError, SizeError
 from fxad.primitives import ALL

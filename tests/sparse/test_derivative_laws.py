@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 
 import fxad as fx
-from fxad.core import tree
 from fxad.core.flags import leading, select_by_flags
 from fxad.core.interpreter import run
+from fxad.core.trees import tree
 from fxad.errors import NotDifferentiableError, NotLinearError
 from fxad.ir import Jaxpr, NDArray
 from fxad.testing import Case, cases, stacks

@@ -11,8 +11,8 @@ from fxad.api.custom.rule_signature import is_absent_direction
 from fxad.api.custom_function import CustomFunction, custom_vjp, custom_vmap
 from fxad.api.directional import ResidualProgram
 from fxad.api.lift import check_function
-from fxad.core import tree
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, described
 from fxad.ir import Aval
 from fxad.tracing.array import aval_of

@@ -16,10 +16,10 @@ import numpy as np
 from fxad import dtypes
 from fxad.api.lift import tangent_tree
 from fxad.api.symbolic_zeros import SymbolicZero
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.exact_key import exact_key
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, mismatch
 from fxad.ir import Aval, Flags, Jaxpr, Zero
 from fxad.lax.control.traced_functions import TracedFunction, traced_body

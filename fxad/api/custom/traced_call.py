@@ -38,10 +38,10 @@ import numpy as np
 
 from fxad.api.custom.rule_signature import Signature, traced
 from fxad.api.custom.traced_rules import TracedRule, UserRules
-from fxad.core import tree
 from fxad.core.exact_key import exact_key
 from fxad.core.frames import Scoped
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands
 from fxad.operations.number_types import NumberType

@@ -31,12 +31,12 @@ from fxad.api.custom.rule_signature import (
     with_none,
 )
 from fxad.api.symbolic_zeros import CustomVJPPrimal, SymbolicZero
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
 from fxad.core.flags import select_by_flags
 from fxad.core.frames import Scoped
-from fxad.core.sizes import bound_size
-from fxad.core.tree import Structure
+from fxad.core.sizes.size import bound_size
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, FxadError, ShapeError, SizeError, TreeError, described, shown
 from fxad.ir import Flags, Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction

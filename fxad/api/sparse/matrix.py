@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from fxad import numpy as fnp
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.errors import ArgumentError, ShapeError, described, shown
 from fxad.lax.implicit.sparse import product_of_entries
 from fxad.tracing.array import Array, asarray

@@ -25,7 +25,7 @@ from fxad.api.chosen_arguments import ChosenArguments
 from fxad.api.directional import linearize, vjp
 from fxad.api.sparse.matrix import Sparse, unchecked_sparse
 from fxad.api.vmap import vmap
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.ir import distinct_jaxprs
 from fxad.lax.barrier import optimization_barrier
 from fxad.lax.binary import rem

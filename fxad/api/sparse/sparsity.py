@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad.api.chosen_arguments import ChosenArguments, operand_flags
 from fxad.api.lift import before_differentiation, bind_static_arguments, check_function, trace_for_transform
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, NotDifferentiableError, SizeError, TracerError, described
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, fit_leaves, function_name, leaves_of_call

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from fxad import runtime
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.diagnosis.record.call_file import SUFFIX, CallWriter
 from fxad.diagnosis.record.recording import describe_call, sections_of
 from fxad.diagnosis.record.replay import replay

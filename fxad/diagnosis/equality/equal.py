@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.api.lift import check_function, trace_for_transform
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.diagnosis.equality.decide import decide
 from fxad.diagnosis.equality.verdict import Counterexample, Proof, Question, Unknown
 from fxad.errors import ArgumentError, DTypeError, ShapeError, SizeError, TreeError, described, shown

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from fxad.core import tree
 from fxad.core.diff import side_by_side
+from fxad.core.trees import tree
 from fxad.diagnosis.explain.equations import Equations
 from fxad.diagnosis.explain.memory_findings import by_argument
 from fxad.diagnosis.explain.memory_rows import Memory

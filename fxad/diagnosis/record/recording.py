@@ -17,11 +17,11 @@ from typing import Final, TypeVar, final
 import numpy as np
 
 from fxad import runtime
-from fxad.core import tree
 from fxad.core.builder import Builder, rewrite
 from fxad.core.dataclasses import dataclass
 from fxad.core.memo import by_value
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.diagnosis.record.call_file import SUFFIX, CallWriter, written_parts
 from fxad.diagnosis.record.stand_ins import statistics_of
 from fxad.diagnosis.record.versions import versions

@@ -10,8 +10,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from fxad.api.reference import interpret
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.diagnosis.record.call_file import (
     FIRST_VERSION,
     SUFFIX,

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
 from fxad.core.builder import rebind_operands
 from fxad.core.dataclasses import dataclass
 from fxad.core.dce import dce, read_operands
 from fxad.core.flags import select_by_flags
 from fxad.core.layout import InParallel, Never, Once, OneOf, Times, Unknown, UpTo
+from fxad.core.trees import tree
 from fxad.ir import Eqn, HigherOrder, Jaxpr, Lit, NDArray, distinct_jaxprs, jaxprs_in_params, once_from_bodies
 from fxad.tracing.program import Program
 

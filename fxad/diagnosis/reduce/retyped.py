@@ -15,7 +15,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.size_equations import solve_sizes
+from fxad.core.sizes.equations import solve_sizes
 from fxad.diagnosis.reduce.candidate import Candidate
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Jaxpr, Lit, NDArray, Primitive, Var, distinct_jaxprs, map_parameter, params

@@ -18,7 +18,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
 from fxad.api.lift import bind_static_arguments
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TranslationError, described, shown
 from fxad.interop.jax.arrays import as_jax
 from fxad.interop.jax.equations import is_key

@@ -15,7 +15,7 @@ from jax.extend import core
 
 from fxad.api.custom_function import CustomFunction
 from fxad.api.vmap import vmap
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.errors import PACKAGE, ArgumentError, FxadError, TranslationError, described, shown
 from fxad.interop.jax.control import CONTROL
 from fxad.interop.jax.custom_rules import CUSTOM_RULES

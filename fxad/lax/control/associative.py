@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, overload
 
-from fxad.core import tree
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, DTypeError, ShapeError, TreeError, described, shown
 from fxad.ir import BOOL_SCALAR, Lit
 from fxad.lax.control.branching import cond

@@ -8,7 +8,7 @@ from typing import Final, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overlo
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
 from fxad.ir import INT32_SCALAR, Aval, Lit
 from fxad.lax.control.host_values import HostLeaf, HostValue

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described, shown
 from fxad.ir import source_text
 from fxad.lax.control.host import check_format, format_values, try_format

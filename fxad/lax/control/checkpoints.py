@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.scanning import slice_types

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar, final, overload
 
 import numpy as np
 
-from fxad.core import tree
 from fxad.core.exact_key import exact_key
 from fxad.core.host_functions import HOST
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, ParameterError, described, shown
 from fxad.ir import Aval, NDArray
 from fxad.lax.placement import place_like_operands

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any, SupportsIndex, TypeVar, cast, overload
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
 from fxad.ir import BOOL_SCALAR
 from fxad.lax.control.host_values import HostLeaf, HostTree

@@ -8,10 +8,10 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from fxad.core import tree
 from fxad.core.builder import Builder
-from fxad.core.sizes import Size, dimension, maximum, minimum
-from fxad.core.tree import Structure
+from fxad.core.sizes.size import Size, dimension, maximum, minimum
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
 from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
 from fxad.ir import Aval, Jaxpr, Lit

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any, TypeAlias, final
 
 from fxad import dtypes
-from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_ARGUMENTS
 from fxad.core.source_info import source_text
-from fxad.core.tree import Structure
+from fxad.core.trees import tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, TreeError, described, shown
 from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, distinct_jaxprs
 from fxad.lax.creation import splat

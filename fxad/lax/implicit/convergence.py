@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import final
 
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.tracing.array import Array
 
 

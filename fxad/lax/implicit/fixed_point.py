@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, overload
 
 from fxad import dtypes
-from fxad.core import tree
+from fxad.core.trees import tree
 from fxad.lax.binary import max as maximum
 from fxad.lax.control import while_loop
 from fxad.lax.control.host_values import HostLeaf, HostTree

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, final, overload
 
 from fxad import dtypes
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.errors import ArgumentError, ShapeError, TreeError, described, mismatch
 from fxad.ir import Aval, Lit
 from fxad.lax.binary import sub

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from fxad.core import tree, tree_parts
 from fxad.core.dataclasses import dataclass
 from fxad.core.flags import leading, select_by_flags
 from fxad.core.memo import by_value
-from fxad.core.tree import Structure
+from fxad.core.trees import parts as tree_parts, tree
+from fxad.core.trees.tree import Structure
 from fxad.errors import DTypeError, NotDifferentiableError, TreeError, mismatch
 from fxad.ir import Aval, HigherOrder, Jaxpr, Lit
 from fxad.lax.control.traced_functions import TracedFunction, traced_body

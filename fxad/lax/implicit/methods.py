@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from fxad import dtypes
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.size import maximum, minimum
 from fxad.lax.contractions import dot
 from fxad.lax.control import while_loop
 from fxad.lax.creation import convert, full, full_like, iota

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from fxad.core import tree
 from fxad.core.builder import Builder, rebind_operands
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Jaxpr
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body

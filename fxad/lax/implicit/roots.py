@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
-from fxad.core import tree
 from fxad.core.builder import Builder
 from fxad.core.flags import select_by_flags
+from fxad.core.trees import tree
 from fxad.errors import DTypeError, ShapeError, TreeError
 from fxad.ir import Atom, Lit
 from fxad.lax.control.host_values import HostLeaf, HostTree

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any, final
 
 from fxad import dtypes
-from fxad.core import tree
 from fxad.core.dataclasses import dataclass
+from fxad.core.trees import tree
 from fxad.dtypes import DType
 from fxad.ir import Aval
 from fxad.lax.binary import complex as complex_of, max as maximum, min as minimum, select

@@ -30,9 +30,11 @@ from fxad.ir import (
     HigherOrder,
     Jaxpr,
     JvpCtx,
+    Lin,
     LinearizedBody,
     Lit,
     Primitive,
+    Tangents,
     Var,
     Zero,
 )
@@ -73,10 +75,10 @@ def with_operands(
     gains a result. The new body is (k, t, c, x) -> (t, c, y).
     """
     layout = prim.layout
-    own = [(body.jaxpr, layout.operand_indices(k)) for k, body in enumerate(layout.bodies)]
+    unchanged_bodies = [(body.jaxpr, layout.operand_indices(k)) for k, body in enumerate(layout.bodies)]
     bodies = [
         rebind_operands(jaxpr, layout.bodies[k].operands_in(groups), has=takes, types=types)
-        for k, (jaxpr, takes) in enumerate([changed.get(k, unchanged) for k, unchanged in enumerate(own)])
+        for k, (jaxpr, takes) in enumerate([changed.get(k, unchanged) for k, unchanged in enumerate(unchanged_bodies)])
     ]
     sizes = [g.size + more_results.get(k, 0) for k, g in enumerate(layout.results)]
     return prim.rebuild(tuple(bodies), tuple(map(len, groups)), tuple(sizes))
@@ -98,17 +100,26 @@ def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Flags) -> tuple[li
     fused = [ctx.recur_fused(body, nonzero) for body in bodies]
     any_nonzero = flags_or(*[out_nonzero for _, out_nonzero in fused])
     alike = []
-    for (both, out_nonzero), body in zip(fused, bodies, strict=True):
+    for (fused_body, out_nonzero), body in zip(fused, bodies, strict=True):
         n = len(body.outs)
-        tangents = instantiate_outs(both.outs[n:], out_nonzero, body.out_avals, any_nonzero)
-        alike.append(both.with_outs((*both.outs[:n], *tangents)))
+        tangents = instantiate_outs(fused_body.outs[n:], out_nonzero, body.out_avals, any_nonzero)
+        alike.append(fused_body.with_outs((*fused_body.outs[:n], *tangents)))
     return alike, any_nonzero
 
 
-def instantiate_linear_outs(split: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
+def split_fused_results(
+    results: tuple[Var, ...], out_nonzero: Flags, avals: Sequence[Aval]
+) -> tuple[tuple[Var, ...], Tangents]:
+    """Return the results of an equation in forward mode, of the types `avals`, and their tangents: the marked ones
+    follow the results of `recur_fused`."""
+    n = len(avals)
+    return results[:n], insert_zeros([Lin(v) for v in results[n:]], out_nonzero, avals)
+
+
+def instantiate_linear_outs(linearized: LinearizedBody, wants: Sequence[bool]) -> Jaxpr:
     """Return the linear half of a body, with a result for each place marked in `wants`."""
-    avals = split.primal.out_avals[: len(split.out_nonzero)]
-    return split.linear.with_outs(instantiate_outs(split.linear.outs, split.out_nonzero, avals, wants))
+    avals = linearized.primal.out_avals[: len(linearized.out_nonzero)]
+    return linearized.linear.with_outs(instantiate_outs(linearized.linear.outs, linearized.out_nonzero, avals, wants))
 
 
 def shared_slots(groups: Sequence[Sequence[Aval]]) -> list[Aval]:
@@ -157,9 +168,9 @@ def insert_zeros(values: Sequence[T], nonzero: Sequence[bool], avals: Sequence[A
     return tuple([next(remaining) if nz else Zero(a) for nz, a in zip(nonzero, avals, strict=True)])
 
 
-def is_zero_in_all(adjoints: Sequence[Jaxpr], at: int) -> bool:
-    """Return True if result `at` is the literal zero in every body."""
-    return all([is_zero(j.outs[at]) for j in adjoints])
+def is_zero_in_all(adjoints: Sequence[Jaxpr], result: int) -> bool:
+    """Return True if this result is the literal zero in every body."""
+    return all([is_zero(j.outs[result]) for j in adjoints])
 
 
 def batch_alike(ctx: BatchCtx, bodies: Sequence[Jaxpr], dims: Dims) -> tuple[tuple[Jaxpr, ...], Dims]:

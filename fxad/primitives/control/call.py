@@ -37,7 +37,7 @@ from fxad.ir import (
     known_operands,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros, is_zero_in_all
+from fxad.primitives.control.bodies import insert_zeros, is_zero_in_all, split_fused_results
 from fxad.primitives.linearity import is_linear
 from fxad.primitives.operand_checks import MATCH_BODIES, TRACE_AGAIN, type_mismatch
 
@@ -102,17 +102,14 @@ class Call(Applied, Linear):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         lins = [t for t in tangents if isinstance(t, Lin)]
-        if ctx.separate:
-            split = ctx.recur(self.body, nonzero)
-            out_nonzero = split.out_nonzero
-            outs, residuals = call_primal(ctx, split.primal, len(self.body.outs), primals)
-            out_tangents = ctx.lin(Call(split.linear), *lins, *residuals) if any(out_nonzero) else ()
-        else:
+        if not ctx.separate:
             fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            both = ctx(Call(fused), *primals, *[t.var for t in lins])
-            outs = both[: len(self.body.outs)]
-            out_tangents = tuple([Lin(v) for v in both[len(outs) :]])
-        return outs, insert_zeros(out_tangents, out_nonzero, self.body.out_avals)
+            results = ctx(Call(fused), *primals, *[t.var for t in lins])
+            return split_fused_results(results, out_nonzero, self.body.out_avals)
+        linearized = ctx.recur(self.body, nonzero)
+        outs, residuals = call_primal(ctx, linearized.primal, len(self.body.outs), primals)
+        out_tangents = ctx.lin(Call(linearized.linear), *lins, *residuals) if any(linearized.out_nonzero) else ()
+        return outs, insert_zeros(out_tangents, linearized.out_nonzero, self.body.out_avals)
 
     def linear_in(self, flags: Flags) -> bool:
         return is_linear(self.body, flags)
@@ -149,10 +146,10 @@ def call_primal(ctx: JvpCtx, body: Jaxpr, n_out: int, primals: Atoms) -> tuple[A
     The call does not return a residual that the caller already has: an operand, a constant or another result.
     """
     results, residuals = body.outs[:n_out], body.outs[n_out:]
-    of_caller = {*body.ins, *results}
-    further = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in of_caller]
-    outs = ctx(Call(body.with_outs((*results, *further))), *primals)
-    env: dict[Atom, Atom] = dict(zip((*results, *further), outs, strict=True))
+    known_to_caller = {*body.ins, *results}
+    returned_residuals = [a for a in dict.fromkeys(residuals) if isinstance(a, Var) and a not in known_to_caller]
+    outs = ctx(Call(body.with_outs((*results, *returned_residuals))), *primals)
+    env: dict[Atom, Atom] = dict(zip((*results, *returned_residuals), outs, strict=True))
     env.update(zip(body.ins, primals, strict=True))
     return outs[:n_out], list(substitute(residuals, env))
 
@@ -222,8 +219,8 @@ def check_body_type(name: str, role: str, jaxpr: Jaxpr, ins: tuple[Aval, ...], o
     """Check the type of a body of an equation. Raises: ParameterError."""
     for verb, have, want in (("takes", jaxpr.in_avals, ins), ("returns", jaxpr.out_avals, outs)):
         if have != want:
-            actual, wanted = ", ".join(map(str, have)), ", ".join(map(str, want))
+            actual, expected = ", ".join(map(str, have)), ", ".join(map(str, want))
             raise ParameterError(
-                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({wanted})",
+                f"{name}: {role} {jaxpr.name} {verb} ({actual}), expected ({expected})",
                 remedy=TRACE_AGAIN,
             )

@@ -51,6 +51,7 @@ from fxad.primitives.control.bodies import (
     instantiate_linear_outs,
     is_zero_in_all,
     shared_slots,
+    split_fused_results,
     with_slot_results,
 )
 from fxad.primitives.control.call import Call, adjoint_of
@@ -167,33 +168,36 @@ class Cond(HigherOrder, Linear):
             branches, branch_out_dims = batch_alike(ctx, self.branches, tuple(operand_dims))
             return ctx(self.with_bodies(branches), *args), branch_out_dims
         check_uniform(ctx, self)
-        same = self._same_results(operands)
-        if not same:
+        shared_results = self._shared_results(operands)
+        if not shared_results:
             return self._batch_varying(ctx, args, dims)
-        others = [k for k in range(len(self.branches[0].outs)) if k not in same]
-        prim = self.with_bodies(tuple([body.with_outs([body.outs[k] for k in others]) for body in self.branches]))
-        other_outs, other_dims = prim._batch_varying(ctx, args, dims) if others or self.effects else ((), ())
-        outs: dict[int, Atom] = {k: a for k, (a, _) in same.items()}
-        out_dims: dict[int, int | None] = {k: None if j is None else operand_dims[j] for k, (_, j) in same.items()}
-        outs.update(zip(others, other_outs, strict=True))
-        out_dims.update(zip(others, other_dims, strict=True))
+        selected_results = [k for k in range(len(self.branches[0].outs)) if k not in shared_results]
+        smaller = [body.with_outs([body.outs[k] for k in selected_results]) for body in self.branches]
+        prim = self.with_bodies(tuple(smaller))
+        other_outs, other_dims = prim._batch_varying(ctx, args, dims) if selected_results or self.effects else ((), ())
+        outs: dict[int, Atom] = {k: a for k, (a, _) in shared_results.items()}
+        out_dims: dict[int, int | None] = {
+            k: None if j is None else operand_dims[j] for k, (_, j) in shared_results.items()
+        }
+        outs.update(zip(selected_results, other_outs, strict=True))
+        out_dims.update(zip(selected_results, other_dims, strict=True))
         return tuple([outs[k] for k in range(len(outs))]), tuple([out_dims[k] for k in range(len(outs))])
 
-    def _same_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
+    def _shared_results(self, operands: Sequence[Atom]) -> dict[int, tuple[Atom, int | None]]:
         """Return the results that all branches take from one operand, or that are one literal: by the number of the
         result, its value and the number of that operand; None for a literal.
 
         Result 1 of the branches (x, y) -> (sin(x), y) and (x, y) -> (x, y) gives {1: (y, 1)}.
         """
-        same: dict[int, tuple[Atom, int | None]] = {}
+        shared: dict[int, tuple[Atom, int | None]] = {}
         numbers = [{v: j for j, v in enumerate(body.ins)} for body in self.branches]
         for k, outs in enumerate(zip(*[body.outs for body in self.branches], strict=True)):
             first, j = outs[0], numbers[0].get(outs[0])
             if j is not None and all([places.get(out) == j for places, out in zip(numbers, outs, strict=True)]):
-                same[k] = operands[j], j
+                shared[k] = operands[j], j
             elif isinstance(first, Lit) and all([out is first for out in outs]):
-                same[k] = first, None
-        return same
+                shared[k] = first, None
+        return shared
 
     def _batch_varying(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (index, *operands), (_, *operand_dims) = args, dims
@@ -224,13 +228,13 @@ class Cond(HigherOrder, Linear):
 
         The checks of a branch, if it has any, read a mask of the examples that choose it.
         """
-        branch, to = self.branches[k], (0,) * len(self.branches[k].outs)
+        branch, out_dims = self.branches[k], (0,) * len(self.branches[k].outs)
         guard = guard_checks(branch) if has_check(branch) else None
         if guard is None and has_check(branch):
             return None
         is_apart = self.batched == APART
         if guard is None and not is_apart and not replaces_idle_operands(branch, operands, dims):
-            return ctx(Call(ctx.recur(branch, dims, to)[0]), *operands)
+            return ctx(Call(ctx.recur(branch, dims, out_dims)[0]), *operands)
         active = self._mask_of_branch(ctx, index, k)
         conditional = not is_apart and must_not_run(branch, operands, dims)
         if is_apart:
@@ -240,9 +244,9 @@ class Cond(HigherOrder, Linear):
                 ctx, branch, operands, dims, active, zero_affine_operands=True, some_active=conditional
             )
         if guard is None:
-            body = ctx.recur(branch, dims, to)[0]
+            body = ctx.recur(branch, dims, out_dims)[0]
         else:
-            body, operands = ctx.recur(guard, (0, *dims), to)[0], (active, *operands)
+            body, operands = ctx.recur(guard, (0, *dims), out_dims)[0], (active, *operands)
         if not conditional:
             return ctx(Call(body), *operands)
         any_active = ctx.one(ConvertElementType(dtypes.int32), ctx.one(ReduceOr((0,)), active))
@@ -276,23 +280,24 @@ class Cond(HigherOrder, Linear):
         if ctx.separate:
             return self._linearize(ctx, primals, lins, [ctx.recur(branch, nonzero) for branch in self.branches])
         branches, out_nonzero = fuse_alike(ctx, self.branches, nonzero)
-        both, n = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins]), len(avals)
-        return both[:n], insert_zeros([Lin(v) for v in both[n:]], out_nonzero, avals)
+        results = ctx(self.with_bodies(tuple(branches)), *primals, *[t.var for t in lins])
+        return split_fused_results(results, out_nonzero, avals)
 
     def _linearize(
-        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], splits: Sequence[LinearizedBody]
+        self, ctx: JvpCtx, primals: Atoms, lins: Sequence[Lin], linearized: Sequence[LinearizedBody]
     ) -> tuple[Atoms, Tangents]:
         avals = self.branches[0].out_avals
-        out_nonzero = flags_or(*[split.out_nonzero for split in splits])
+        out_nonzero = flags_or(*[split.out_nonzero for split in linearized])
         if not any(out_nonzero):
             return ctx(self, *primals), insert_zeros((), out_nonzero, avals)
         n = len(avals)
-        shared = _SharedResiduals(splits, n)
-        both = ctx(self.with_bodies(tuple([shared.primal(split) for split in splits])), *primals)
-        residuals = [primals[1 + k] for k in shared.operands] + [both[k] for k in shared.results] + [*both[n:]]
-        branches = tuple([shared.linear(split, out_nonzero) for split in splits])
+        shared = _SharedResiduals(linearized, n)
+        primal_outs = ctx(self.with_bodies(tuple([shared.primal(split) for split in linearized])), *primals)
+        operands, results = [primals[1 + k] for k in shared.operands], [primal_outs[k] for k in shared.results]
+        residuals = [*operands, *results, *primal_outs[n:]]
+        branches = tuple([shared.linear(split, out_nonzero) for split in linearized])
         linear = Cond(branches, LOOP if self.batched == LOOP else SELECT)  # "apart" would not be linear under `vmap`
-        return both[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
+        return primal_outs[:n], insert_zeros(ctx.lin(linear, primals[0], *lins, *residuals), out_nonzero, avals)
 
     def linear_in(self, flags: Flags) -> bool:
         # `batched` does not matter: it decides the equation that `vmap` makes, and that equation is asked in its turn
@@ -321,8 +326,8 @@ def _zeros_like(body: Jaxpr) -> Jaxpr:
 
 def _check_same(k: int, verb: str, have: tuple[Aval, ...], want: tuple[Aval, ...]) -> None:
     if have != want:
-        mine, first = ", ".join(map(str, have)), ", ".join(map(str, want))
-        raise ShapeError(f"cond: branch {k} {verb} ({mine}), branch 0 {verb} ({first})", remedy=TRACE_AGAIN)
+        takes, first = ", ".join(map(str, have)), ", ".join(map(str, want))
+        raise ShapeError(f"cond: branch {k} {verb} ({takes}), branch 0 {verb} ({first})", remedy=TRACE_AGAIN)
 
 
 class _BranchResiduals(NamedTuple):
@@ -351,9 +356,9 @@ class _SharedResiduals:
     places. The others use `slots`: for each type, the maximum number that a branch needs.
     """
 
-    def __init__(self, splits: Sequence[LinearizedBody], n_out: int) -> None:
+    def __init__(self, linearized: Sequence[LinearizedBody], n_out: int) -> None:
         self.n_out = n_out
-        by_branch = [_residuals_of(split, n_out) for split in splits]
+        by_branch = [_residuals_of(split, n_out) for split in linearized]
         self.operands = sorted({k for residuals in by_branch for k in residuals.operands.values()})
         self.results = sorted({k for residuals in by_branch for k in residuals.results.values()})
         self.slots = shared_slots([[v.aval for v in residuals.own] for residuals in by_branch])

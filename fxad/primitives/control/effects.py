@@ -88,8 +88,8 @@ def guard_checks(jaxpr: Jaxpr) -> Jaxpr | None:
         if isinstance(prim, HigherOrder) and prim_has_check(prim):
             inner = guard_checks_in_bodies(prim)
             if inner is not None:
-                wider, at = inner
-                return b(wider, *ins[:at], active, *ins[at:])
+                guarded, place = inner
+                return b(guarded, *ins[:place], active, *ins[place:])
             possible = False
         return None
 
@@ -105,22 +105,22 @@ def guard_checks_in_bodies(prim: HigherOrder) -> tuple[Primitive, int] | None:
     constants, or if rules also take them.
     """
     layout = prim.layout
-    groups = {layout.group_of(k, Constant) for k in layout.running if has_check(layout.bodies[k].jaxpr)}
+    groups = {layout.growable_group(k, Constant) for k in layout.running if has_check(layout.bodies[k].jaxpr)}
     if len(groups) != 1 or layout.has_rules:
         return None
     (group,) = groups
     if group is None:
         return None
-    groups_now, active = layout.operand_groups, layout.n_operands
-    groups_now[group].insert(0, active)
-    guarded = {}
+    new_groups, active = layout.operand_groups, layout.n_operands
+    new_groups[group].insert(0, active)
+    guarded_bodies = {}
     for k, body in enumerate(layout.bodies):
         if has_check(body.jaxpr):
             guard = guard_checks(body.jaxpr)
             if guard is None:
                 return None
-            guarded[k] = guard, (active, *layout.operand_indices(k))
-    return with_operands(prim, groups_now, {active: BOOL_SCALAR}, guarded), layout.operands_of(group).start
+            guarded_bodies[k] = guard, (active, *layout.operand_indices(k))
+    return with_operands(prim, new_groups, {active: BOOL_SCALAR}, guarded_bodies), layout.operands_of(group).start
 
 
 # ----------------------------------------------------------------------------------------------------- what may fail

@@ -56,13 +56,13 @@ def replace_idle_operands(
     slopes = slope_operands(body)
     from_active = needs_active_operands(body, operands, dims)
     affine = affine_operands(body) if zero_affine_operands else (False,) * len(dims)
-    read = {a for eqn in body.eqns for a in eqn.ins}
-    first = _first_example(emit, active) if from_active else None
+    values_read = {a for eqn in body.eqns for a in eqn.ins}
+    first_example = _first_example(emit, active) if from_active else None
     any_active = emit.one(ReduceOr((0,)), active) if from_active and not some_active else None
     replaced = list(operands)
     other: Atom
     for k, (v, a, d) in enumerate(zip(body.ins, operands, dims, strict=True)):
-        if not (slopes[k] or (from_active and v in read and d is not None)) or isinstance(a, Lit):
+        if not (slopes[k] or (from_active and v in values_read and d is not None)) or isinstance(a, Lit):
             continue
         if d is None:
             if any_active is not None:
@@ -73,8 +73,8 @@ def replace_idle_operands(
             other = Lit.zero(a.aval)
         else:
             other = emit.one(STOP_GRADIENT, a) if a.aval.inexact else a
-            if first is not None:
-                other = _repeated_row(emit, other, d, first)
+            if first_example is not None:
+                other = _repeated_row(emit, other, d, first_example)
         replaced[k] = emit_where(emit, emit_broadcast(emit, active, a.aval.shape, (d,)), a, other)
     return replaced
 

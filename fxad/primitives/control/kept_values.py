@@ -135,9 +135,9 @@ def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
         resuming_env.update(zip(eqn.outs, resumed, strict=True))
     if not stored and not jaxpr.effects:
         return jaxpr, jaxpr
-    kept = [stored[v] for v in resuming.ins[len(jaxpr.ins) :]]
+    kept_operands = [stored[v] for v in resuming.ins[len(jaxpr.ins) :]]
     return (
-        storing.build([*substitute(jaxpr.outs, storing_env), *kept], jaxpr.name),
+        storing.build([*substitute(jaxpr.outs, storing_env), *kept_operands], jaxpr.name),
         resuming.build(substitute(jaxpr.outs, resuming_env), jaxpr.name),
     )
 
@@ -182,28 +182,28 @@ def _split_branches(
 
 
 def _split_single_body(
-    prim: HigherOrder, layout: Layout, at: int, storing: Jaxpr, resuming: Jaxpr
+    prim: HigherOrder, layout: Layout, body_index: int, storing: Jaxpr, resuming: Jaxpr
 ) -> tuple[Primitive, Primitive] | None:
     """Split an equation with a single body that stores a value."""
-    body = layout.bodies[at]
+    body = layout.bodies[body_index]
     once = type(body.runs) is Once
     if not _can_grow(layout.results, body.results, None if once else _STACKS):
         return None
     bodies = [b.jaxpr for b in layout.bodies]
     operands, results = _group_sizes(layout)
     more_operands, more_results = _group_sizes(layout, len(storing.outs) - len(body.jaxpr.outs))
-    first = prim.rebuild((*bodies[:at], storing, *bodies[at + 1 :]), operands, more_results)
+    first = prim.rebuild((*bodies[:body_index], storing, *bodies[body_index + 1 :]), operands, more_results)
     if _can_grow(layout.operands, body.operands, Constant() if once else _STACKS):
-        return first, prim.rebuild((*bodies[:at], resuming, *bodies[at + 1 :]), more_operands, results)
-    second = _resumed_by_count(prim, layout, at, resuming)
+        return first, prim.rebuild((*bodies[:body_index], resuming, *bodies[body_index + 1 :]), more_operands, results)
+    second = _resumed_by_count(prim, layout, body_index, resuming)
     return None if second is None else (first, second)
 
 
-def _can_grow(groups: Sequence[Group], of_body: Sequence[int], role: Role | None = None) -> bool:
+def _can_grow(groups: Sequence[Group], body_groups: Sequence[int], role: Role | None = None) -> bool:
     """Return True if a body can take, or return, further values of a role (None: of any) in the last of the groups.
-    `of_body` are the indices of the groups that it takes or returns."""
+    `body_groups` are the indices of the groups that it takes or returns."""
     last = groups[-1]
-    return not last.fixed and (role is None or last.role == role) and of_body[-1:] == (len(groups) - 1,)
+    return not last.fixed and (role is None or last.role == role) and body_groups[-1:] == (len(groups) - 1,)
 
 
 def _group_sizes(layout: Layout, n_more: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -215,7 +215,7 @@ def _group_sizes(layout: Layout, n_more: int = 0) -> tuple[tuple[int, ...], tupl
 # ------------------------------------------------------------------------------- loops that run over no slices
 
 
-def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxpr) -> Primitive | None:
+def _resumed_by_count(prim: HigherOrder, layout: Layout, body_index: int, resuming: Jaxpr) -> Primitive | None:
     """Return the second loop for a body that takes no slices: (operands, stacks) -> results. It takes the whole stacks
     as constants and counts its steps to index them.
 
@@ -223,8 +223,8 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     `while` over the body (stack, step, c) -> (step + 1, c') to (stack, 0, c). This body is `resuming` of c and
     `stack[step]`. The call drops the last `step`.
     """
-    body, takes = layout.bodies[at], layout.operand_indices(at)
-    constants, carry = layout.group_of(at, Constant), layout.group_of(at, Carry)
+    body, old_operands = layout.bodies[body_index], layout.operand_indices(body_index)
+    constants, carry = layout.growable_group(body_index, Constant), layout.growable_group(body_index, Carry)
     runs = body.runs
     if constants is None or carry is None or not isinstance(runs, Unknown) or not runs.most:
         return None  # also for a loop that never runs: its stacks have no rows to read
@@ -241,13 +241,13 @@ def _resumed_by_count(prim: HigherOrder, layout: Layout, at: int, resuming: Jaxp
     groups[carry].insert(0, step)
     # the body that reads the stacks and counts
     b = Builder()
-    takes_now = (*takes, *stacks, step)
-    ins: dict[int, Atom] = {p: b.input(types[p]) for p in takes_now}
-    kept = [read_row(b, ins[k], ins[step]) for k in stacks]
-    outs = list(b.inline(resuming, (*[ins[p] for p in takes], *kept)))
-    outs.insert(layout.first_result(at, carry_results), b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
+    new_operands = (*old_operands, *stacks, step)
+    ins: dict[int, Atom] = {p: b.input(types[p]) for p in new_operands}
+    rows_of_step = [read_row(b, ins[k], ins[step]) for k in stacks]
+    outs = list(b.inline(resuming, (*[ins[p] for p in old_operands], *rows_of_step)))
+    outs.insert(layout.first_result(body_index, carry_results), b.one(ADD, ins[step], Lit.of(1, INT32_SCALAR)))
     counting = b.build(outs, body.jaxpr.name)
-    loop = with_operands(prim, groups, types, {at: (counting, takes_now)}, {carry_results: 1})
+    loop = with_operands(prim, groups, types, {body_index: (counting, new_operands)}, {carry_results: 1})
     # the call, which starts at step 0
     b = Builder()
     loop_ins: dict[int, Atom] = {p: b.input(types[p]) for p in (*range(n_ins), *stacks)}

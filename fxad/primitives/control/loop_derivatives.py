@@ -205,27 +205,27 @@ def linearize_steps(
     """
     consts, first_carry, xs = steps.split(nonzero)
 
-    def linearized(marks: Flags) -> tuple[LinearizedBody, Flags]:
-        split = recur(steps.body, (*consts, *marks, *xs))
-        return split, split.out_nonzero
+    def linearize_body(marks: Flags) -> tuple[LinearizedBody, Flags]:
+        linearized = recur(steps.body, (*consts, *marks, *xs))
+        return linearized, linearized.out_nonzero
 
-    split, body_out_nonzero, carry = carry_fixpoint(first_carry, linearized)
+    linearized, body_out_nonzero, carry = carry_fixpoint(first_carry, linearize_body)
     in_nonzero, out_nonzero = (*consts, *carry, *xs), (*carry, *body_out_nonzero[steps.n_carry :])
     n_out = len(out_nonzero)
-    primal = Steps(split.primal.with_outs(split.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
+    primal = Steps(linearized.primal.with_outs(linearized.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
     invariants = loop_invariants(primal)
     # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
     increments = {} if outside.upto and outside.reverse else counters(primal)
     _, _, slices = primal.split(primal.body.ins)
     ys = primal.body.outs[primal.n_carry :]
     free = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
-    split = drop_cheap_residuals(split, n_out, free)
-    residuals = split.primal.outs[n_out:]
+    linearized = drop_cheap_residuals(linearized, n_out, free)
+    residuals = linearized.primal.outs[n_out:]
 
     hoisted = _hoist(outside, primal, invariants, residuals)
     sources = classify_residuals(primal, residuals, hoisted, increments)
     stacking, hoisted_operands = _without_hoisted(primal, hoisted, (*primal.body.outs, *sources.stacked))
-    linear = _linear_steps(primal, in_nonzero, instantiate_linear_outs(split, out_nonzero), residuals, sources)
+    linear = _linear_steps(primal, in_nonzero, instantiate_linear_outs(linearized, out_nonzero), residuals, sources)
     if outside.is_loop and not is_opaque(stacking.body):
         linear = Steps(without_opaque(linear.body), linear.n_consts, linear.n_carry)
     return LinearizedSteps(
@@ -338,8 +338,10 @@ def _linear_steps(
     return Steps(body, len(consts) + len(sources.invariant), len(carry))
 
 
-def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wanted: Sequence[Atom]) -> dict[Atom, Atom]:
-    """Compute the loop invariants among `wanted` outside the loop. Return a map from variables of the body to values
+def _hoist(
+    outside: LoopContext, steps: Steps, invariants: LoopInvariants, residuals: Sequence[Atom]
+) -> dict[Atom, Atom]:
+    """Compute the loop invariants among `residuals` outside the loop. Return a map from variables of the body to values
     outside: these, the values that they need, and slices of literals."""
     hoisted: dict[Atom, Atom] = {
         v: a for v, a in zip(steps.body.ins, outside.operands, strict=True) if v in invariants.values
@@ -348,7 +350,7 @@ def _hoist(outside: LoopContext, steps: Steps, invariants: LoopInvariants, wante
     for v, a in zip(slices, steps.split(outside.operands)[2], strict=True):
         if isinstance(a, Lit):  # a slice of a literal
             hoisted[v] = a.with_shape(v.aval.shape)
-    for eqn in live_eqns(invariants.eqns, wanted, effects=False):
+    for eqn in live_eqns(invariants.eqns, residuals, effects=False):
         hoisted.update(zip(eqn.outs, outside.emit(eqn.prim, *[hoisted.get(a, a) for a in eqn.ins]), strict=True))
     return hoisted
 
@@ -368,17 +370,17 @@ def _without_hoisted(steps: Steps, hoisted: dict[Atom, Atom], outs: Atoms) -> tu
     """Return the steps with other results and without the equations whose results are in `hoisted`, and the values of
     the further constants: the hoisted values that the remaining equations read."""
     body = steps.body
-    remaining = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
-    if len(remaining) == len(body.eqns):
+    remaining_eqns = [e for e in body.eqns if hoisted.keys().isdisjoint(e.outs)]
+    if len(remaining_eqns) == len(body.eqns):
         return Steps(body.with_outs(outs), steps.n_consts, steps.n_carry), ()
-    read = {*outs, *[a for e in remaining for a in e.ins]}
-    further = [v for e in body.eqns if not hoisted.keys().isdisjoint(e.outs) for v in e.outs if v in read]
+    values_read = {*outs, *[a for e in remaining_eqns for a in e.ins]}
+    added_consts = [v for e in body.eqns if not hoisted.keys().isdisjoint(e.outs) for v in e.outs if v in values_read]
     consts, carry, xs = steps.split(body.ins)
     b = Builder()
-    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *further, *carry, *xs)}
-    b.extend(remaining, env)
-    smaller = Steps(b.build(substitute(outs, env), body.name), steps.n_consts + len(further), steps.n_carry)
-    return smaller, tuple([hoisted[v] for v in further])
+    env: dict[Atom, Atom] = {v: b.input(v.aval) for v in (*consts, *added_consts, *carry, *xs)}
+    b.extend(remaining_eqns, env)
+    smaller = Steps(b.build(substitute(outs, env), body.name), steps.n_consts + len(added_consts), steps.n_carry)
+    return smaller, tuple([hoisted[v] for v in added_consts])
 
 
 # ------------------------------------------------------------------------------------------------------ transposition
@@ -431,11 +433,11 @@ def split_known_carries(steps: Steps, flags: Flags) -> SplitKnownCarries:
     reads = read_operands(known_body)
     known_consts, known_xs = [k for k in consts if reads[k]], [k for k in xs if reads[k]]
     known_operands = (*known_consts, *known_carry, *known_xs)
-    known = Steps(rebind_operands(known_body, known_operands), len(known_consts), len(known_carry))
+    known_steps = Steps(rebind_operands(known_body, known_operands), len(known_consts), len(known_carry))
     results = (*[body.outs[k - n_consts] for k in linear_carry], *body.outs[steps.n_carry :])
     operands = (*consts, *linear_carry, *xs)
     linear = Steps(rebind_operands(body, (*operands, *known_carry), outs=results), n_consts, len(linear_carry))
-    return SplitKnownCarries(known, known_operands, linear, (*operands, *range(n, n + len(known_carry))))
+    return SplitKnownCarries(known_steps, known_operands, linear, (*operands, *range(n, n + len(known_carry))))
 
 
 @final
@@ -478,13 +480,13 @@ def transpose_steps(
     ct_types, row_types = back.in_avals[:n_cts], back.in_avals[n_cts : n_cts + n_rows]
     known_types = back.in_avals[n_cts + n_rows :]
     b = Builder()
-    known = b.inputs(known_types[:n_known])
+    known_consts = b.inputs(known_types[:n_known])
     sums = b.inputs(select_by_flags(back.out_avals[:n_linear], consts))
     cts = b.inputs(ct_types)
     rows = b.inputs(row_types)
     slices = b.inputs(known_types[n_known:])
-    bars = b.inline(back, [*cts, *rows, *known, *slices])
-    added = [b.one(ADD, s, d) for s, d in zip(sums, select_by_flags(bars[:n_linear], consts), strict=True)]
+    bars = b.inline(back, [*cts, *rows, *known_consts, *slices])
+    new_sums = [b.one(ADD, s, d) for s, d in zip(sums, select_by_flags(bars[:n_linear], consts), strict=True)]
     new_carry_and_rows = select_by_flags(bars[n_linear:], (*carry, *xs))
-    step = b.build((*added, *new_carry_and_rows), back.name)
+    step = b.build((*new_sums, *new_carry_and_rows), back.name)
     return TransposedSteps(Steps(step, n_known, len(sums) + len(cts)), consts, carry, xs)

@@ -114,7 +114,7 @@ from fxad.ir import (
     all_prims,
     primitive,
 )
-from fxad.primitives.control.bodies import insert_zeros
+from fxad.primitives.control.bodies import insert_zeros, split_fused_results
 from fxad.primitives.control.call import Call, adjoint_of, check_operands, cotangents_of_operands, layout_of_call
 from fxad.primitives.control.kept_values import split_at_kept
 from fxad.primitives.custom import CallWithRules
@@ -172,47 +172,47 @@ class Remat(HigherOrder, Linear):
         if ctx.separate:
             return self._linearize(ctx, primals, lins, ctx.recur(self.body, nonzero))
         fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-        both = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
-        n_out = len(self.body.outs)
-        return both[:n_out], insert_zeros([Lin(v) for v in both[n_out:]], out_nonzero, self.body.out_avals)
+        results = ctx(Remat(fused, self.opaque), *primals, *[t.var for t in lins])
+        return split_fused_results(results, out_nonzero, self.body.out_avals)
 
     def _linearize(
-        self, ctx: LinearizeCtx, primals: Atoms, lins: Sequence[Lin], split: LinearizedBody
+        self, ctx: LinearizeCtx, primals: Atoms, lins: Sequence[Lin], linearized: LinearizedBody
     ) -> tuple[Atoms, Tangents]:
         """Apply steps 2 to 5 of the module's docstring. `lins` are the tangents that are not zero."""
         n_out = len(self.body.outs)
         # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
         # summed outside of it, in the order of the program without it.
-        tangents: dict[Atom, Tangent] = dict(zip(split.linear.ins, lins, strict=False))
-        computed = tuple(dict.fromkeys([a for a in split.linear.outs if a not in tangents]))
-        recomputation, needed = recompute(split, computed, n_out)
+        tangents: dict[Atom, Tangent] = dict(zip(linearized.linear.ins, lins, strict=False))
+        computed = tuple(dict.fromkeys([a for a in linearized.linear.outs if a not in tangents]))
+        recomputation, is_needed = recompute(linearized, computed, n_out)
         # the operands of a recomputation: tangents, operands of the call, then kept values
         lins_and_primals = (*lins, *primals)
         n = len(lins_and_primals)
-        results = ctx(self._with_kept_results(split, needed[n:]), *primals)
-        outs, kept = results[:n_out], results[n_out:]
-        operands: list[Atom | Lin] = [*select_by_flags(lins_and_primals, needed[:n]), *kept]
+        results = ctx(self._with_kept_results(linearized, is_needed[n:]), *primals)
+        outs, kept_results = results[:n_out], results[n_out:]
+        operands: list[Atom | Lin] = [*select_by_flags(lins_and_primals, is_needed[:n]), *kept_results]
         # Different values, such as x and x + 1, may have the same tangent. Its cotangents are summed inside.
         body, distinct = deduplicate_operands(recomputation, operands)
 
         def resumed(stored: Flags) -> Remat | None:
             """Return the recomputation that takes stored results of the call; None if it would not use them."""
-            shorter = resume(split, computed, n_out, needed, stored)
+            shorter = resume(linearized, computed, n_out, is_needed, stored)
             if len(shorter.eqns) >= len(recomputation.eqns):
                 return None
             return Remat(deduplicate_operands(shorter, [*operands, *select_by_flags(outs, stored)])[0], True)
 
         if computed:
-            out_tangents = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
-            tangents.update(zip(computed, out_tangents, strict=True))
-        return outs, insert_zeros([tangents[a] for a in split.linear.outs], split.out_nonzero, self.body.out_avals)
+            recomputed = ctx.lin_remat(Remat(body, True), tuple([operands[k] for k in distinct]), outs, resumed)
+            tangents.update(zip(computed, recomputed, strict=True))
+        out_tangents = [tangents[a] for a in linearized.linear.outs]
+        return outs, insert_zeros(out_tangents, linearized.out_nonzero, self.body.out_avals)
 
-    def _with_kept_results(self, split: LinearizedBody, needed: Flags) -> Remat:
+    def _with_kept_results(self, linearized: LinearizedBody, is_needed: Flags) -> Remat:
         """Return this call with further results: of the values that its body keeps, those that a recomputation needs.
 
             split.primal              operands -> (results, residuals)
             storing                   operands -> (results, residuals, kept values)
-            the body of the result    operands -> (results, kept values that `needed` marks)
+            the body of the result    operands -> (results, kept values that `is_needed` marks)
 
         For the body `y = exp(x); keep(y); sin(y)`, that is x -> (sin(y), y). The residual cos(y) is recomputed from y.
 
@@ -220,12 +220,13 @@ class Remat(HigherOrder, Linear):
         derivatives, the call contains the linearization by those rules. A second derivative then differentiates the
         rules' results and does not apply the rules again, as without `remat`.
         """
-        if not any(needed) and not uses_custom_derivative(self.body):
+        if not any(is_needed) and not uses_custom_derivative(self.body):
             return self
-        storing, _ = split_at_kept(split.primal)
+        storing, _ = split_at_kept(linearized.primal)
         n = len(self.body.outs)
-        kept = select_by_flags(storing.outs[n + split.n_res :], needed)
-        return Remat(dce(Jaxpr(storing.ins, storing.eqns, (*storing.outs[:n], *kept), self.body.name)), self.opaque)
+        kept_results = select_by_flags(storing.outs[n + linearized.n_res :], is_needed)
+        body = Jaxpr(storing.ins, storing.eqns, (*storing.outs[:n], *kept_results), self.body.name)
+        return Remat(dce(body), self.opaque)
 
     def linear_in(self, flags: Flags) -> bool:
         return is_linear(self.body, flags)
@@ -300,33 +301,33 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
     return None
 
 
-def recompute(split: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Flags]:
+def recompute(linearized: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Flags]:
     """Return (tangents, then operands and kept values of a body) -> `tangents`, results of its linear half, without
     unused operands; and a mask of the operands that are used."""
-    return drop_unread_operands(_recomputing_linear(split, tangents, n_out))
+    return drop_unread_operands(_recomputing_linear(linearized, tangents, n_out))
 
 
-def resume(split: LinearizedBody, tangents: Atoms, n_out: int, needed: Flags, stored: Flags) -> Jaxpr:
+def resume(linearized: LinearizedBody, tangents: Atoms, n_out: int, needed: Flags, stored: Flags) -> Jaxpr:
     """Return the program of `recompute`, with the operands `needed`, that takes the marked results of the body as
     further operands instead of computing them."""
-    whole = _recomputing_linear(split, tangents, n_out, stored)
+    unpruned = _recomputing_linear(linearized, tangents, n_out, stored)
     n = len(needed)
-    return rebind_operands(whole, (*select_by_flags(range(n), needed), *range(n, len(whole.ins))))
+    return rebind_operands(unpruned, (*select_by_flags(range(n), needed), *range(n, len(unpruned.ins))))
 
 
-def _recomputing_linear(split: LinearizedBody, tangents: Atoms, n_out: int, stored: Flags = ()) -> Jaxpr:
+def _recomputing_linear(linearized: LinearizedBody, tangents: Atoms, n_out: int, stored: Flags = ()) -> Jaxpr:
     """Return (tangents, operands and kept values, stored results) -> `tangents`, results of the linear half."""
-    n_tangents = split.n_tangents
+    n_tangents = linearized.n_tangents
     # do not simplify the linear half: if a carry became a constant, its cotangents would be summed in another order
-    linear = remove_dead_eqns(split.linear.with_outs(tangents))
-    read = read_operands(linear)[n_tangents:]
-    resuming = _with_stored_results(split_at_kept(split.primal)[1], n_out, stored)
-    resuming = dce(resuming.with_outs(select_by_flags(resuming.outs[n_out:], read)))
+    linear = remove_dead_eqns(linearized.linear.with_outs(tangents))
+    residuals_read = read_operands(linear)[n_tangents:]
+    resuming = _with_stored_results(split_at_kept(linearized.primal)[1], n_out, stored)
+    resuming = dce(resuming.with_outs(select_by_flags(resuming.outs[n_out:], residuals_read)))
     b = Builder()
     in_tangents = b.inputs([v.aval for v in linear.ins[:n_tangents]])
     recomputed = iter(b.inline(resuming, b.inputs(resuming.in_avals)))
-    residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_tangents:], read, strict=True)]
-    return b.build(b.inline(linear, [*in_tangents, *residuals]), f"again_{split.primal.name}")
+    residuals = [next(recomputed) if r else v for v, r in zip(linear.ins[n_tangents:], residuals_read, strict=True)]
+    return b.build(b.inline(linear, [*in_tangents, *residuals]), f"again_{linearized.primal.name}")
 
 
 def _with_stored_results(jaxpr: Jaxpr, n_out: int, stored: Flags) -> Jaxpr:

@@ -13,7 +13,7 @@ from fxad.core.flags import select_by_flags
 from fxad.core.interpreter import run
 from fxad.core.layout import Body, Carry, Constant, Count, Group, Layout, Sliced, Times, UpTo
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,
@@ -215,8 +215,10 @@ class Scan(HigherOrder, Linear):
         iteration = Region(scan_iteration(self.body, form), (*bound, *consts, *xs))
         start = (zeros_constant(hlo, index), *carry, *zero_stacks)
         _, *state = hlo.op("stablehlo.while", start, (index, *outs), regions=(condition, iteration))
-        rest = n % self.unroll
-        return hlo.call(unrolled_steps(self.body, form, n - rest), (*consts, *xs, *state)) if rest else state
+        n_remaining = n % self.unroll
+        if not n_remaining:
+            return state
+        return hlo.call(unrolled_steps(self.body, form, n - n_remaining), (*consts, *xs, *state))
 
     @property
     def layout(self) -> Layout:
@@ -224,9 +226,9 @@ class Scan(HigherOrder, Linear):
         n_xs = len(self.body.ins) - self.n_consts - self.n_carry
         operands = (*count, Group(Constant(), self.n_consts), Group(Carry(), self.n_carry), Group(Sliced(), n_xs))
         results = Group(Carry(), self.n_carry), Group(Sliced(), len(self.body.outs) - self.n_carry)
-        at = len(count)
         runs = UpTo(self.length, self.reverse) if self.upto else Times(self.length, self.reverse)
-        return Layout(operands, results, (Body(self.body, (at, at + 1, at + 2), (0, 1), runs, stores=True),))
+        groups = (1, 2, 3) if self.upto else (0, 1, 2)  # without the count
+        return Layout(operands, results, (Body(self.body, groups, (0, 1), runs, stores=True),))
 
     def rebuild(self, bodies: tuple[Jaxpr, ...], operands: tuple[int, ...], results: tuple[int, ...]) -> Scan:
         _, (n_consts, n_carry, _) = self.split_count(operands)
@@ -266,8 +268,8 @@ class Scan(HigherOrder, Linear):
         body, _ = ctx.recur(self.body if guard is None else guard, ((0,) if guard else ()) + dims, out_dims)
         steps = stop_at_count(self.steps, body, dims, ctx.size, guarded=guard is not None)
         index = ctx.one(Iota((self.length,), dtypes.int32, 0))
-        most = ctx.one(ReduceMax((0,)), counts)
-        outs = ctx(self.with_steps(steps), most, *consts, counts, *carry, *xs, index)
+        largest_count = ctx.one(ReduceMax((0,)), counts)
+        outs = ctx(self.with_steps(steps), largest_count, *consts, counts, *carry, *xs, index)
         return outs, (*carry_dims, *[1] * (len(outs) - self.n_carry))
 
     # ---------------------------------------------------------------------------------------------- differentiation
@@ -278,12 +280,14 @@ class Scan(HigherOrder, Linear):
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         if ctx.separate:
             return self._linearize(ctx, count, primals, tangents, nonzero)
-        both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
+        fused = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         operand_tangents = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents]
-        groups = zip(self.steps.split(primals), self.steps.split_marked(operand_tangents, both.in_nonzero), strict=True)
-        outs = ctx(self.with_steps(both.steps), *count, *[a for values, ts in groups for a in (*values, *ts)])
-        results, result_tangents = both.split_results(outs, self.n_carry)
-        return results, insert_zeros([Lin(v) for v in result_tangents], both.out_nonzero, [v.aval for v in results])
+        groups = zip(
+            self.steps.split(primals), self.steps.split_marked(operand_tangents, fused.in_nonzero), strict=True
+        )
+        outs = ctx(self.with_steps(fused.steps), *count, *[a for values, ts in groups for a in (*values, *ts)])
+        results, result_tangents = fused.split_results(outs, self.n_carry)
+        return results, insert_zeros([Lin(v) for v in result_tangents], fused.out_nonzero, [v.aval for v in results])
 
     def _linearize(
         self,
@@ -319,15 +323,15 @@ class Scan(HigherOrder, Linear):
         # of a carry (c, d), of which only d is linear: a scan with the carry c alone gives the stack of c, which a scan
         # with the carry d alone, the one that is transposed, runs over
         split = split_known_carries(self.steps, linear)
-        known = ctx(self.with_steps(split.known), *count, *known_operands([args[p] for p in split.known_operands]))
-        with_stacks: Operands = (*args, *known[split.known.n_carry :])
-        of_linear = self.with_steps(split.linear)._transpose_linear_carry(
+        known_outs = ctx(self.with_steps(split.known), *count, *known_operands([args[p] for p in split.known_operands]))
+        with_stacks: Operands = (*args, *known_outs[split.known.n_carry :])
+        linear_cts = self.with_steps(split.linear)._transpose_linear_carry(
             ctx,
             count,
             (*select_by_flags(cts[: self.n_carry], linear_carry), *cts[self.n_carry :]),
             tuple([with_stacks[p] for p in split.linear_operands]),
         )
-        ct_of = dict(zip(split.linear_operands, of_linear, strict=True))  # by number of the operand
+        ct_of = dict(zip(split.linear_operands, linear_cts, strict=True))  # by number of the operand
         return *[None for _ in count], *[ct_of.get(p) for p in range(len(args))]
 
     def _transpose_linear_carry(
@@ -356,21 +360,22 @@ class Scan(HigherOrder, Linear):
 
 def scan_over_examples(ctx: BatchCtx, prim: Primitive, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Apply an equation to a stack of operands with a scan over the examples."""
-    same = [k for k, d in enumerate(dims) if d is None]
-    varied = [k for k, d in enumerate(dims) if d is not None]
-    stacks = {k: broadcast_to_axis(ctx, args[k], dims[k], ctx.size, 0) for k in varied}
+    shared_operands = [k for k, d in enumerate(dims) if d is None]
+    stacked_operands = [k for k, d in enumerate(dims) if d is not None]
+    stacks = {k: broadcast_to_axis(ctx, args[k], dims[k], ctx.size, 0) for k in stacked_operands}
     b = Builder()
-    ins: dict[int, Atom] = {k: b.input(args[k].aval) for k in same}
-    ins.update({k: b.input(stacks[k].aval.with_shape(stacks[k].aval.shape[1:])) for k in varied})
+    ins: dict[int, Atom] = {k: b.input(args[k].aval) for k in shared_operands}
+    ins.update({k: b.input(stacks[k].aval.with_shape(stacks[k].aval.shape[1:])) for k in stacked_operands})
     step = b.build(b(prim, *[ins[k] for k in range(len(args))]), "example")
-    outs = ctx(Scan(step, ctx.size, False, 1, len(same), 0), *[args[k] for k in same], *stacks.values())
+    loop = Scan(step, ctx.size, False, 1, len(shared_operands), 0)
+    outs = ctx(loop, *[args[k] for k in shared_operands], *stacks.values())
     return outs, (0,) * len(outs)
 
 
 def _with_leading_slices(ctx: BatchCtx, xs: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
     """Return the arrays with the axis of their slices at 0, and the mapped axes of the slices."""
-    moved = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, dims, strict=True)])
-    return moved, tuple([d if d is None else max(d - 1, 0) for d in dims])
+    moved_xs = tuple([move_axis(ctx, x, 0, 1) if d == 0 else x for x, d in zip(xs, dims, strict=True)])
+    return moved_xs, tuple([d if d is None else max(d - 1, 0) for d in dims])
 
 
 def _moved_carry(ctx: BatchCtx, carry: Atoms, dims: Dims, to: Dims) -> Atoms:
@@ -390,24 +395,24 @@ def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: 
     n = steps.n_carry
     consts, carry, xs = steps.split(body.in_avals[guarded:])
     b = Builder()
-    fixed = b.inputs(consts)
+    const_values = b.inputs(consts)
     counts = b.input(Aval((size,), dtypes.int32))
     state, slices = b.inputs(carry), b.inputs(xs)
     within = b.one(LT, emit_broadcast(b, b.input(INT32_SCALAR), (size,), ()), counts)
     operands = replace_idle_operands(
-        b, steps.body, (*fixed, *state, *slices), dims, within, zero_affine_operands=True, some_active=True
+        b, steps.body, (*const_values, *state, *slices), dims, within, zero_affine_operands=True, some_active=True
     )
     outs = b.inline(body, (*[within] * guarded, *operands))
-    beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
+    values_beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
-    unchanged = (*unchanged_carries(steps), *[False] * len(beyond))
+    unchanged = (*unchanged_carries(steps), *[False] * len(values_beyond))
 
     def select(a: Atom, other: Atom) -> Atom:
         return emit_where(b, emit_broadcast(b, within, a.aval.shape, (0,)), a, other)
 
     selected = [
         other if same or a == other else select(a, other)
-        for a, other, same in zip(outs, beyond, unchanged, strict=False)
+        for a, other, same in zip(outs, values_beyond, unchanged, strict=False)
     ]
     return Steps(b.build(selected, body.name), steps.n_consts + 1, n)
 
@@ -475,15 +480,15 @@ def scan_iteration(body: Jaxpr, form: ScanForm) -> Jaxpr:
     steps, index = form.steps(body), index_aval(length)
     bound = b.input(index) if form.upto else None
     consts, _, slices = steps.split(body.in_avals)
-    fixed = b.inputs(consts)
+    const_values = b.inputs(consts)
     xs = b.inputs(_stacked_types(slices, length))
     i = b.input(index)
     state: tuple[Atom, ...] = b.inputs(_state_types(steps, length))
     last = b.one(SUB, bound, Lit.of(1, index)) if bound and form.reverse else Lit.of(length - 1, index)
     for k in range(form.unroll):
-        at = b.one(ADD, i, Lit.of(k, index)) if k else i
-        slot = b.one(SUB, last, at) if form.reverse else at
-        state = _emit_step(b, steps, fixed, xs, state, slot)
+        step = b.one(ADD, i, Lit.of(k, index)) if k else i
+        slot = b.one(SUB, last, step) if form.reverse else step
+        state = _emit_step(b, steps, const_values, xs, state, slot)
     return b.build((b.one(ADD, i, Lit.of(form.unroll, index)), *state), f"step_{body.name}")
 
 
@@ -494,17 +499,17 @@ def unrolled_steps(body: Jaxpr, form: ScanForm, first: int) -> Jaxpr:
     b, length, n_carry = Builder(), form.length, form.n_carry
     steps = form.steps(body)
     consts, _, slices = steps.split(body.in_avals)
-    fixed = b.inputs(consts)
+    const_values = b.inputs(consts)
     xs = b.inputs(_stacked_types(slices, length))
     if first:
         state: tuple[Atom, ...] = b.inputs(_state_types(steps, length))
         for i in range(first, length):
-            state = _emit_step(b, steps, fixed, xs, state, Lit.of(form.slot(i), index_aval(length)))
+            state = _emit_step(b, steps, const_values, xs, state, Lit.of(form.slot(i), index_aval(length)))
         return b.build(state, f"rest_{body.name}")
     carry: tuple[Atom, ...] = b.inputs(body.out_avals[:n_carry])
     rows: list[tuple[Atom, ...]] = []
     for i in range(length):
-        outs = b(Call(body), *fixed, *carry, *[_static_row(b, x, form.slot(i)) for x in xs])
+        outs = b(Call(body), *const_values, *carry, *[_static_row(b, x, form.slot(i)) for x in xs])
         carry = outs[:n_carry]
         rows.append(tuple([emit_reshape(b, y, (1, *y.aval.shape)) for y in outs[n_carry:]]))
     if form.reverse:

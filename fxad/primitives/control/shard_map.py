@@ -36,6 +36,8 @@ from fxad.ir import (
     JvpCtx,
     Lin,
     Linear,
+    LinearizeCtx,
+    LinearizedBody,
     Lit,
     NDArray,
     Operands,
@@ -47,7 +49,7 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import replace_entry
 from fxad.primitives.collectives import AllGather, Psum, flat_index
-from fxad.primitives.control.bodies import insert_zeros
+from fxad.primitives.control.bodies import insert_zeros, split_fused_results
 from fxad.primitives.dynamic_slicing import DynamicSlice
 from fxad.primitives.elementwise.arithmetic import MUL
 from fxad.primitives.elementwise.logic import EQ
@@ -148,7 +150,7 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         outs = tuple([s for s, n in zip(self.outs, results, strict=False) for _ in range(n)])
         return ShardMap(bodies[0], self.mesh, operands[0], ins, outs, self.devices)
 
-    def whole(self, spec: MapSpec, aval: Aval) -> Aval:
+    def global_aval(self, spec: MapSpec, aval: Aval) -> Aval:
         """Return the type of the whole array. Each index has a part of type `aval`."""
         shape = (self.count, *aval.shape) if spec is STACK else global_shape(self.mesh, spec, aval.shape)
         return aval.with_shape(shape)
@@ -179,11 +181,11 @@ class ShardMap(HigherOrder, Linear, OnMesh):
             if spec is not STACK:
                 check_spec("shard_map", self.mesh, spec, v.aval)
         for k, (have, v, spec) in enumerate(zip(avals, self.body.ins, self.in_specs, strict=True)):
-            want = self.whole(spec, v.aval)
+            want = self.global_aval(spec, v.aval)
             if have is not want:
                 message = f"shard_map: operand {k} is {have}, {self.body.name} takes parts {v.aval} of {want}"
                 raise type_mismatch(message, have, want)
-        return tuple([self.whole(s, a) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)])
+        return tuple([self.global_aval(s, a) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)])
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         return self.run_parts(args, lambda _, parts: run(self.body, parts))
@@ -193,7 +195,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         indices at the same time, and may exchange values."""
         sizes = [n for _, n in self.mesh]
         outs = [
-            np.zeros(self.whole(s, a).shape, a.dtype) for s, a in zip(self.out_specs, self.body.out_avals, strict=True)
+            np.zeros(self.global_aval(s, a).shape, a.dtype)
+            for s, a in zip(self.out_specs, self.body.out_avals, strict=True)
         ]
 
         def run_index(index: tuple[int, ...]) -> None:
@@ -283,33 +286,39 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         return [results[returns.index(k)] for k in range(len(out_specs))]
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
-        n_out = len(self.body.outs)
         nonzero = tuple([isinstance(t, Lin) for t in tangents])
         primals_and_specs = list(zip(primals, self.in_specs, strict=True))
         lins_and_specs = [(t, s) for t, s in zip(tangents, self.in_specs, strict=True) if isinstance(t, Lin)]
-        out_tangents: Sequence[Tangent] = ()
         if ctx.separate:
-            split = ctx.recur(self.body, nonzero)
-            out_nonzero = split.out_nonzero
-            residuals = split.primal.outs[n_out:]
-            # a residual that is an operand of the body is read from there; any other is stored for each index
-            sources: dict[Atom, tuple[Atom, MapSpec]] = dict(zip(split.primal.ins, primals_and_specs, strict=True))
-            stored = [a for a in dict.fromkeys(residuals) if a not in sources and not isinstance(a, Lit)]
-            primal = split.primal.with_outs((*split.primal.outs[:n_out], *stored))
-            outs_and_stored = ctx(self.with_bodies((primal,)), *primals)
-            outs: Atoms = outs_and_stored[:n_out]
-            sources.update({a: (v, STACK) for a, v in zip(stored, outs_and_stored[n_out:], strict=True)})
-            distinct = [a for a in dict.fromkeys(residuals) if a in sources]
-            linear = _with_distinct_residuals(split.linear, len(lins_and_specs), residuals, distinct)
-            if any(out_nonzero):
-                operands = [*lins_and_specs, *[sources[a] for a in distinct]]
-                out_tangents = self.apply(ctx.lin, linear, operands, select_by_flags(self.out_specs, out_nonzero))
-        else:
-            fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
-            both_operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
-            both_specs = (*self.out_specs, *select_by_flags(self.out_specs, out_nonzero))
-            both = self.apply(ctx, fused, both_operands, both_specs)
-            outs, out_tangents = tuple(both[:n_out]), [Lin(v) for v in both[n_out:]]
+            return self._linearize(ctx, primals_and_specs, lins_and_specs, ctx.recur(self.body, nonzero))
+        fused, out_nonzero = ctx.recur_fused(self.body, nonzero)
+        operands = [*primals_and_specs, *[(t.var, s) for t, s in lins_and_specs]]
+        out_specs = (*self.out_specs, *select_by_flags(self.out_specs, out_nonzero))
+        results = tuple(self.apply(ctx, fused, operands, out_specs))
+        return split_fused_results(results, out_nonzero, [v.aval for v in results[: len(self.body.outs)]])
+
+    def _linearize(
+        self,
+        ctx: LinearizeCtx,
+        primals_and_specs: Sequence[tuple[Atom, MapSpec]],
+        lins_and_specs: Sequence[tuple[Lin, MapSpec]],
+        linearized: LinearizedBody,
+    ) -> tuple[Atoms, Tangents]:
+        n_out, out_nonzero = len(self.body.outs), linearized.out_nonzero
+        residuals = linearized.primal.outs[n_out:]
+        # a residual that is an operand of the body is read from there; any other is stored for each index
+        sources: dict[Atom, tuple[Atom, MapSpec]] = dict(zip(linearized.primal.ins, primals_and_specs, strict=True))
+        stored = [a for a in dict.fromkeys(residuals) if a not in sources and not isinstance(a, Lit)]
+        primal = linearized.primal.with_outs((*linearized.primal.outs[:n_out], *stored))
+        results = ctx(self.with_bodies((primal,)), *[a for a, _ in primals_and_specs])
+        outs = results[:n_out]
+        sources.update({a: (v, STACK) for a, v in zip(stored, results[n_out:], strict=True)})
+        distinct = [a for a in dict.fromkeys(residuals) if a in sources]
+        linear = _with_distinct_residuals(linearized.linear, len(lins_and_specs), residuals, distinct)
+        out_tangents: Sequence[Tangent] = ()
+        if any(out_nonzero):
+            operands = [*lins_and_specs, *[sources[a] for a in distinct]]
+            out_tangents = self.apply(ctx.lin, linear, operands, select_by_flags(self.out_specs, out_nonzero))
         return outs, insert_zeros(out_tangents, out_nonzero, [v.aval for v in outs])
 
     def linear_in(self, flags: Flags) -> bool:
@@ -337,14 +346,14 @@ class ShardMap(HigherOrder, Linear, OnMesh):
         """Return the share of an index in the cotangent of a result: the shares of the indices that have the same part
         of the result add up to it."""
         names, sizes = self._axes_of_equal_parts(spec)
-        among = prod(sizes)
-        if among == 1:
+        n_indices = prod(sizes)
+        if n_indices == 1:
             return ct
         if ct.aval.dtype in dtypes.NARROW_RANGE:  # a share may be zero: one of the indices has it all
-            at = flat_index(b, names, sizes)
-            first = emit_broadcast(b, b.one(EQ, at, Lit.of(0, INT32_SCALAR)), ct.aval.shape, ())
-            return emit_where(b, first, ct, Lit.zero(ct.aval))
-        return b.one(MUL, ct, Lit.of(1 / among, ct.aval))
+            index = flat_index(b, names, sizes)
+            is_first = emit_broadcast(b, b.one(EQ, index, Lit.of(0, INT32_SCALAR)), ct.aval.shape, ())
+            return emit_where(b, is_first, ct, Lit.zero(ct.aval))
+        return b.one(MUL, ct, Lit.of(1 / n_indices, ct.aval))
 
     def _sum_over_indices(self, b: Builder, bar: Atom, spec: MapSpec) -> Atom:
         """Return the cotangent of an operand, summed over the axes along which all indices have the same part."""
@@ -353,8 +362,8 @@ class ShardMap(HigherOrder, Linear, OnMesh):
 
     def _axes_of_equal_parts(self, spec: MapSpec) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return the axes along which all indices have the same part of an array, and their sizes."""
-        rest = [(a, n) for a, n in self.mesh if spec is not STACK and a not in names_in(spec)]
-        return tuple([a for a, _ in rest]), tuple([n for _, n in rest])
+        equal_axes = [(a, n) for a, n in self.mesh if spec is not STACK and a not in names_in(spec)]
+        return tuple([a for a, _ in equal_axes]), tuple([n for _, n in equal_axes])
 
 
 def _with_distinct_residuals(
@@ -402,13 +411,13 @@ def _body_on_whole_operands(
     for a, spec in zip(body.in_avals, in_specs, strict=True):
         shape = (prod(counts), *a.shape) if spec is STACK else global_shape(mesh, spec, a.shape)
         x: Atom = b.input(a.with_shape(shape))
-        part = (1, *a.shape) if spec is STACK else a.shape
+        part_shape = (1, *a.shape) if spec is STACK else a.shape
         for axis, over_axes in enumerate((names,) if spec is STACK else spec):
             if over_axes:
-                at = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
+                index = flat_index(b, over_axes, tuple([sizes[name] for name in over_axes]))
                 starts: list[Atom] = [Lit.of(0, INT32_SCALAR)] * x.aval.ndim
-                starts[axis] = b.one(MUL, at, Lit.of(part[axis], INT32_SCALAR))
-                x = b.one(DynamicSlice(replace_entry(x.aval.shape, axis, part[axis])), x, *starts)
+                starts[axis] = b.one(MUL, index, Lit.of(part_shape[axis], INT32_SCALAR))
+                x = b.one(DynamicSlice(replace_entry(x.aval.shape, axis, part_shape[axis])), x, *starts)
         args.append(emit_reshape(b, x, a.shape))
     outs: list[Atom] = []
     for y, spec in zip(b.inline(body, args), out_specs, strict=True):
@@ -452,8 +461,8 @@ def devices_needed(jaxpr: Jaxpr, around: MeshAxes = ()) -> int:
     for prim in jaxpr.prims:
         if isinstance(prim, ShardMap):
             inside = mesh_within(around, prim.mesh)
-            own = prod([size for _, size in inside[len(around) :]])
-            n_devices = lcm(n_devices, own * devices_needed(prim.body, inside))
+            n_indices = prod([size for _, size in inside[len(around) :]])
+            n_devices = lcm(n_devices, n_indices * devices_needed(prim.body, inside))
         elif isinstance(prim, OnMesh):
             n_devices = n_devices if around else lcm(n_devices, prim.count)
         elif isinstance(prim, HigherOrder):

@@ -207,26 +207,26 @@ class While(HigherOrder):
         A loop over (constant of cond, constant of body, carry c, unchanged carry u) becomes one over the operands
         [0, 3, 1, 3, 2]: its constants of cond are 0 and u, those of body 1 and u, its carry is c.
         """
-        same = [k for k, marked in enumerate(unchanged) if marked]
-        changing = [k for k, marked in enumerate(unchanged) if not marked]
+        unchanged_numbers = [k for k, marked in enumerate(unchanged) if marked]
+        changing_numbers = [k for k, marked in enumerate(unchanged) if not marked]
 
         def unchanged_first(n_consts: int) -> list[int]:
-            return [*range(n_consts), *[n_consts + k for k in (*same, *changing)]]
+            return [*range(n_consts), *[n_consts + k for k in (*unchanged_numbers, *changing_numbers)]]
 
-        outs = [*[self.body.outs[k] for k in changing], *self.body.outs[len(self.carry) :]]
+        outs = [*[self.body.outs[k] for k in changing_numbers], *self.body.outs[len(self.carry) :]]
         loop = While(
             rebind_operands(self.cond, unchanged_first(self.n_cond)),
             rebind_operands(self.body, unchanged_first(self.n_body), outs=outs),
-            self.n_cond + len(same),
-            self.n_body + len(same),
+            self.n_cond + len(unchanged_numbers),
+            self.n_body + len(unchanged_numbers),
             self.max_steps,
         )
         first_carry = self.n_cond + self.n_body
-        cond_operands = [*range(self.n_cond), *[first_carry + k for k in same]]
+        cond_operands = [*range(self.n_cond), *[first_carry + k for k in unchanged_numbers]]
         return loop, [
             *cond_operands,
             *range(self.n_cond, first_carry),
-            *[first_carry + k for k in (*same, *changing)],
+            *[first_carry + k for k in (*unchanged_numbers, *changing_numbers)],
         ]
 
     # ---------------------------------------------------------------------------------------------------- batching
@@ -330,15 +330,15 @@ class While(HigherOrder):
         return (*at_end, *out_nonzero[len(carry) :])
 
     def _jvp_fused(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents, nonzero: Flags) -> tuple[Atoms, Tangents]:
-        both = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
+        fused = fuse_tangents(self.steps, ctx.recur_fused, nonzero)
         cond_consts, body_consts, carry = self.split_operands(primals)
         body_tangents = [t.var if isinstance(t, Lin) else t.instantiate() for t in tangents[self.n_cond :]]
-        const_tangents, carry_tangents, _ = self.steps.split_marked(body_tangents, both.in_nonzero)
-        predicate, n_consts = self._predicate_over(both.steps), both.steps.n_consts
-        loop = While(predicate, both.steps.body, self.n_cond, n_consts, self.max_steps)
+        const_tangents, carry_tangents, _ = self.steps.split_marked(body_tangents, fused.in_nonzero)
+        predicate, n_consts = self._predicate_over(fused.steps), fused.steps.n_consts
+        loop = While(predicate, fused.steps.body, self.n_cond, n_consts, self.max_steps)
         outs = ctx(loop, *cond_consts, *body_consts, *const_tangents, *carry, *carry_tangents)
-        results, result_tangents = both.split_results(outs, len(carry))
-        return results, insert_zeros([Lin(v) for v in result_tangents], both.out_nonzero, [v.aval for v in results])
+        results, result_tangents = fused.split_results(outs, len(carry))
+        return results, insert_zeros([Lin(v) for v in result_tangents], fused.out_nonzero, [v.aval for v in results])
 
     def _linearize_by_rerunning(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> Tangents:
         """Return the tangents of a loop without a bound: the residuals are its operands, and the linear program runs
@@ -403,9 +403,9 @@ def bounded_predicate(cond: Jaxpr, n_cond: int, max_steps: int, rows: tuple[Aval
     b = Builder()
     consts = b.inputs(cond.in_avals[:n_cond])
     step = b.input(INT32_SCALAR)
-    (more,) = b.inline(cond, (*consts, *b.inputs(cond.in_avals[n_cond:])))
+    (predicate,) = b.inline(cond, (*consts, *b.inputs(cond.in_avals[n_cond:])))
     b.inputs([a.stacked(max_steps) for a in rows])
-    return b.build((b.one(AND, more, b.one(LT, step, Lit.of(max_steps, INT32_SCALAR))),), cond.name)
+    return b.build((b.one(AND, predicate, b.one(LT, step, Lit.of(max_steps, INT32_SCALAR))),), cond.name)
 
 
 @by_value
@@ -443,16 +443,16 @@ def batched_step(loop: While, body: Jaxpr, cond: Jaxpr, mapped: Flags, size: int
     operands = replace_idle_operands(
         b, loop.body, (*body_consts, *carry), _dims(mapped), live, zero_affine_operands=False, some_active=True
     )
-    stepped = b.inline(body, (*[live] * guarded, *operands))
+    outs = b.inline(body, (*[live] * guarded, *operands))
     # a carry that no step changes needs no select
     unchanged = unchanged_carries(Steps(body, guarded + n_body, n_carry))
     state = [
         old if same or not is_mapped else _select_live(b, live, new, old)
-        for new, old, same, is_mapped in zip(stepped[:n_carry], carry, unchanged, mapped[n_body:], strict=True)
+        for new, old, same, is_mapped in zip(outs[:n_carry], carry, unchanged, mapped[n_body:], strict=True)
     ]
-    rows = [_select_live(b, live, row, Lit.zero(row.aval)) for row in stepped[n_carry:]]
-    (more,) = b.inline(cond, (*cond_consts, *state))
-    return b.build((b.one(AND, live, more), *state, *rows), body.name)
+    rows = [_select_live(b, live, row, Lit.zero(row.aval)) for row in outs[n_carry:]]
+    (predicate,) = b.inline(cond, (*cond_consts, *state))
+    return b.build((b.one(AND, live, predicate), *state, *rows), body.name)
 
 
 def _select_live(b: Builder, live: Atom, new: Atom, old: Atom) -> Atom:

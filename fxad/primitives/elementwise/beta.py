@@ -190,10 +190,10 @@ def _swap_for_convergence(f: Formulas) -> Formulas:
     y = 1 - x
     # beyond `huge` the squares of the larger operand overflow: the function depends on its product with x or y only
     huge = 1e140 if x.double else 1e17
-    of_b, of_a = (x * (b / huge)).least(0.5), (y * (a / huge)).least(0.5)
+    limit_b, limit_a = (x * (b / huge)).least(0.5), (y * (a / huge)).least(0.5)
     x, y = (
-        (b > huge).where(of_b, (a > huge).where(1 - of_a, x)),
-        (b > huge).where(1 - of_b, (a > huge).where(of_a, y)),
+        (b > huge).where(limit_b, (a > huge).where(1 - limit_a, x)),
+        (b > huge).where(1 - limit_b, (a > huge).where(limit_a, y)),
     )
     a, b = a.least(huge), b.least(huge)
     swapped = x > (a + 1) / (a + b + 2)
@@ -271,8 +271,8 @@ def weight(a: Formula, b: Formula, x: Formula, y: Formula) -> Formula:
         large_a, large_b, both_large.where(x, x.like(0.5)), both_large.where(y, y.like(0.5))
     )
     total = a + b
-    of_small = log_gamma_1p(total) - total.log() - log_gamma_1p(larger) + larger.log()
-    log_ratio = (larger >= 10).where(log_gamma_ratio(larger, smaller), of_small)
+    small_value = log_gamma_1p(total) - total.log() - log_gamma_1p(larger) + larger.log()
+    log_ratio = (larger >= 10).where(log_gamma_ratio(larger, smaller), small_value)
     log_powers = a * _log_of_rest(x, y) + b * _log_of_rest(y, x)
     exponent = both_large.where(exponent, log_powers + log_ratio - log_gamma_1p(smaller))
     return both_large.where(factor, smaller) * exponent.exp()

@@ -31,7 +31,6 @@ from fxad.ir import (
     HloValues,
     JvpCtx,
     NDArray,
-    Primitive,
     Tangent,
     Zero,
     primitive,
@@ -478,8 +477,8 @@ def _score(a: Formula, x: Formula) -> Formula:
     return large.where(((x - big) / big).log1p() + less, x.log() - (small + 1).digamma() + 1 / small)
 
 
-def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, *, sample: bool) -> HloValue:
-    """Return d igamma / da; or, for `sample`, minus that over d igamma / dx."""
+def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, *, of_sample: bool) -> HloValue:
+    """Return d igamma / da; or, for a sample, minus that over d igamma / dx."""
     clear_a, clear_x, by_series, by_fraction = hlo.call(formula_program(f"{name}_start", (t, t), _split_lower), (a, x))
     total, dtotal = series(hlo, clear_a, clear_x, by_series, t, with_slope=True)
     ratio, dratio = fraction(hlo, clear_a, clear_x, by_fraction, t, with_slope=True)
@@ -490,29 +489,51 @@ def _slope(hlo: Hlo, name: str, a: HloValue, x: HloValue, t: Aval, *, sample: bo
         above = _above_mode(clear_a, clear_x)
         score = _score(clear_a, clear_x)
         lower, upper = dtotal + total * (score - 1 / clear_a), dratio + ratio * score
-        if sample:
+        if of_sample:
             value = above.where(upper * clear_x, -lower * clear_x / clear_a)
             zero = (a > 0) & (x >= 0) & (x <= 0)
         else:
             weight = density(clear_a, clear_x)
             value = above.where(-upper * weight * clear_a, lower * weight)
             zero = (a > 0) & (x >= 0) & ~inside
-        limit = _near_mode(a, x).where(_temme_slope(a, x, sample=sample), zero.where(0, x.like(math.nan)))
+        limit = _near_mode(a, x).where(_temme_slope(a, x, sample=of_sample), zero.where(0, x.like(math.nan)))
         return (inside.where(value, limit),)
 
     return hlo.call(formula_program(f"{name}_end", (t,) * 6, end), (a, x, total, dtotal, ratio, dratio))[0]
 
 
-def _second_derivative_error(prim: Primitive) -> NotDifferentiableError:
-    return NotDifferentiableError(
-        f"{prim.name}: the second derivative in the shape parameter a is not known",
-        remedy="apply stop_gradient to the first operand",
-    )
+class SlopeInShape(Incomplete):
+    """A derivative in the shape parameter a. It has a derivative in x; the second derivative in a is refused."""
+
+    __slots__ = ()
+
+    of_sample: ClassVar[bool]
+
+    @final
+    def compute(self, a: NDArray, x: NDArray) -> object:
+        return gamma_slopes(a, x)[self.of_sample]
+
+    @final
+    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
+        return _slope(hlo, self.name, a, x, t, of_sample=self.of_sample)
+
+    @abstractmethod
+    def slope_in_x(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom) -> Atom:
+        """Return the derivative in x of the result y."""
+
+    @final
+    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
+        if not isinstance(a_dot, Zero):
+            raise NotDifferentiableError(
+                f"{self.name}: the second derivative in the shape parameter a is not known",
+                remedy="apply stop_gradient to the first operand",
+            )
+        return scale_tangent(ctx, x_dot, self.slope_in_x(ctx, a, x, y))
 
 
 @final
 @primitive
-class IgammaGradA(Incomplete):
+class IgammaGradA(SlopeInShape):
     """The derivative of igamma(a, x) in a.
 
     Type:   a, x: two float operands of one type, not float8; nan where a <= 0 or x < 0.
@@ -522,23 +543,15 @@ class IgammaGradA(Incomplete):
     """
 
     name: ClassVar[str] = "igamma_grad_a"
+    of_sample: ClassVar[bool] = False
 
-    def compute(self, a: NDArray, x: NDArray) -> object:
-        return gamma_slopes(a, x)[0]
-
-    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        return _slope(hlo, self.name, a, x, t, sample=False)
-
-    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
-        if not isinstance(a_dot, Zero):
-            raise _second_derivative_error(self)
-        slope = emit_formula(ctx, "gamma_pdf_times_score", _pdf_times_score, a, x)
-        return scale_tangent(ctx, x_dot, slope)
+    def slope_in_x(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom) -> Atom:
+        return emit_formula(ctx, "gamma_pdf_times_score", _pdf_times_score, a, x)
 
 
 @final
 @primitive
-class RandomGammaGrad(Incomplete):
+class RandomGammaGrad(SlopeInShape):
     """The derivative in a of a sample x of the gamma distribution of shape a, at a fixed quantile:
     -(d igamma/da) / (d igamma/dx).
 
@@ -549,19 +562,12 @@ class RandomGammaGrad(Incomplete):
     """
 
     name: ClassVar[str] = "random_gamma_grad"
+    of_sample: ClassVar[bool] = True
 
-    def compute(self, a: NDArray, x: NDArray) -> object:
-        return gamma_slopes(a, x)[1]
-
-    def lower_wide(self, hlo: Hlo, a: HloValue, x: HloValue, t: Aval) -> HloValue:
-        return _slope(hlo, self.name, a, x, t, sample=True)
-
-    def tangent(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom, a_dot: Tangent, x_dot: Tangent) -> Tangent:
-        if not isinstance(a_dot, Zero):
-            raise _second_derivative_error(self)
+    def slope_in_x(self, ctx: JvpCtx, a: Atom, x: Atom, y: Atom) -> Atom:
         bend = ctx.one(SUB, ctx.one(DIV, ctx.one(SUB, a, literal_like(1, a)), x), literal_like(1, a))
         score = emit_formula(ctx, "gamma_score", lambda f: (_score(*f),), a, x)
-        return scale_tangent(ctx, x_dot, ctx.one(NEG, ctx.one(ADD, score, ctx.one(MUL, y, bend))))
+        return ctx.one(NEG, ctx.one(ADD, score, ctx.one(MUL, y, bend)))
 
 
 IGAMMA: Final = Igamma()

@@ -56,8 +56,8 @@ def gamma_slopes(a: NDArray, x: NDArray) -> tuple[Doubles, Doubles]:
     """Return the derivative of igamma(a, x) in a, and that of a gamma sample x in its shape a."""
     quadrature = np.polynomial.legendre.leggauss(60)
     slopes = np.frompyfunc(partial(_gamma_slopes, quadrature), 2, 2)
-    found = slopes(a.astype(np.float64), x.astype(np.float64))
-    return np.asarray(found[0], np.float64), np.asarray(found[1], np.float64)
+    values = slopes(a.astype(np.float64), x.astype(np.float64))
+    return np.asarray(values[0], np.float64), np.asarray(values[1], np.float64)
 
 
 def _gamma_slopes(quadrature: Quadrature, a: float, x: float) -> tuple[float, float]:

@@ -150,16 +150,16 @@ def _gtsv(hlo: Hlo, args: HloValues, ins: Avals, outs: Avals, options: Options) 
     Systems that are too small are continued by rows of the identity."""
     (dl, d, du, b), (_, line, _, matrix) = args, ins
     last, rows = line.ndim - 1, matrix.ndim - 2
-    more = max(_LEAST_TRIDIAGONAL - line.shape[last], 0)
+    n_padding = max(_LEAST_TRIDIAGONAL - line.shape[last], 0)
     shorter, lines, whole = (
         with_longer_axis(line, last, -1),
-        with_longer_axis(line, last, more),
-        with_longer_axis(matrix, rows, more),
+        with_longer_axis(line, last, n_padding),
+        with_longer_axis(matrix, rows, n_padding),
     )
-    below = pad_axis(hlo, pad_axis(hlo, dl, line, last, -1, 0), shorter, last, 1, more)
-    above = pad_axis(hlo, pad_axis(hlo, du, line, last, 0, -1), shorter, last, 0, 1 + more)
-    if more:
-        d, b = pad_axis(hlo, d, line, last, 0, more, 1), pad_axis(hlo, b, matrix, rows, 0, more)
+    below = pad_axis(hlo, pad_axis(hlo, dl, line, last, -1, 0), shorter, last, 1, n_padding)
+    above = pad_axis(hlo, pad_axis(hlo, du, line, last, 0, -1), shorter, last, 0, 1 + n_padding)
+    if n_padding:
+        d, b = pad_axis(hlo, d, line, last, 0, n_padding, 1), pad_axis(hlo, b, matrix, rows, 0, n_padding)
     (x,) = library_call(hlo, "gtsv", (below, d, above, b), (lines, lines, lines, whole), (whole,), overwrite=[(3, 0)])
     return dl, d, du, corner(hlo, x, whole, matrix), zeros_constant(hlo, outs[-1])
 

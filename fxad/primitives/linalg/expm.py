@@ -263,9 +263,11 @@ def _powers(b: Builder, exponents: Atom, like: Aval, sign: int) -> Atom:
     integer, fraction, bias = _FORMAT[like.dtype]
     whole = like.with_dtype(integer)
     rows_first, rank = tuple(range(like.ndim - 1)), like.ndim
-    of_row = b.one(BroadcastInDim(whole.shape, rows_first), exponents)
-    of_column = b.one(BroadcastInDim(whole.shape, (*range(rank - 2), rank - 1)), exponents)
-    difference = b.one(SUB, of_column, of_row) if sign > 0 else b.one(SUB, of_row, of_column)
+    row_exponents = b.one(BroadcastInDim(whole.shape, rows_first), exponents)
+    column_exponents = b.one(BroadcastInDim(whole.shape, (*range(rank - 2), rank - 1)), exponents)
+    difference = (
+        b.one(SUB, column_exponents, row_exponents) if sign > 0 else b.one(SUB, row_exponents, column_exponents)
+    )
     bits = b.one(SHIFT_LEFT, b.one(ADD, difference, Lit.of(bias, whole)), Lit.of(fraction, whole))
     return b.one(BitcastConvertType(like.dtype), bits)
 

@@ -36,10 +36,10 @@ def finite_matrices(hlo: Hlo, value: HloValue, aval: Aval) -> HloValue:
     masks = [hlo.op("stablehlo.is_finite", (x,), (mask,))[0] for x, _ in parts]
     finite = masks[0] if len(masks) == 1 else hlo.op("stablehlo.and", masks, (mask,))[0]
     rank = aval.ndim
-    of_batch = mask.with_shape(aval.shape[:-2])
-    start = Lit.of(True, of_batch.with_shape(()))
+    batch_aval = mask.with_shape(aval.shape[:-2])
+    start = Lit.of(True, batch_aval.with_shape(()))
     attributes = {"dimensions": i64_array((rank - 2, rank - 1))}
-    return lower_reduce(hlo, "stablehlo.reduce", attributes, "stablehlo.and", start, (finite,), mask, (of_batch,))[0]
+    return lower_reduce(hlo, "stablehlo.reduce", attributes, "stablehlo.and", start, (finite,), mask, (batch_aval,))[0]
 
 
 def zeros_unless(hlo: Hlo, finite: HloValue, value: HloValue, aval: Aval) -> HloValue:
@@ -84,8 +84,8 @@ def corner(hlo: Hlo, value: HloValue, aval: Aval, out: Aval) -> HloValue:
         }
         (value,) = hlo.op("stablehlo.slice", (value,), (aval.with_shape(shape),), attrs)
     if shape != out.shape:
-        none, more = i64_array([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
-        attrs = {"edge_padding_low": none, "edge_padding_high": i64_array(more), "interior_padding": none}
+        none, padding = i64_array([0] * aval.ndim), [m - n for n, m in zip(shape, out.shape, strict=True)]
+        attrs = {"edge_padding_low": none, "edge_padding_high": i64_array(padding), "interior_padding": none}
         (value,) = hlo.op("stablehlo.pad", (value, zeros_constant(hlo, aval.with_shape(()))), (out,), attrs)
     return value
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import minimum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import minimum
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import (
     INT32_SCALAR,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 from fxad import dtypes
-from fxad.core.sizes import minimum
+from fxad.core.sizes.size import minimum
 from fxad.ir import Atom, Aval, Emit, Lin, Lit, Shape, Var, Zero
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB

@@ -7,8 +7,8 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import minimum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import minimum
 from fxad.errors import NotDifferentiableError, ShapeError
 from fxad.ir import (
     Atom,
@@ -181,9 +181,9 @@ def _wy_form(
 ) -> tuple[Atom, Tangent, Atom, Tangent]:
     """V, its tangent, T and its tangent, with I - V T V^H the product of the reflections."""
     one, lin, k = ctx.one, ctx.lin_one, taus.aval.shape[-1]
-    left = columns(one, a, 0, k)
-    strict = lower_mask(ctx, left.aval.shape, -1)
-    v = plus(one, zero_unless(one, strict, left), identity(ctx, left.aval))
+    reflectors = columns(one, a, 0, k)
+    strict = lower_mask(ctx, reflectors.aval.shape, -1)
+    v = plus(one, zero_unless(one, strict, reflectors), identity(ctx, reflectors.aval))
     v_dot = zero_unless(lin, strict, columns(lin, a_dot, 0, k))
     gram = dot(one, conjugate_transpose(one, v), v)
     upper = lower_mask(ctx, gram.aval.shape)
@@ -271,9 +271,9 @@ class Ormqr(LinearInOne):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, taus, c), (a_dot, taus_dot, c_dot) = primals, tangents
         outs = ctx(self, *primals)
-        of_c = ctx.lin_one(self, a, taus, c_dot)
+        c_tangent = ctx.lin_one(self, a, taus, c_dot)
         if not taus.aval.size or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
-            return outs, (of_c,)
+            return outs, (c_tangent,)
         one, lin = ctx.one, ctx.lin_one
         v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)
         if self.conjugate_transpose:
@@ -290,7 +290,7 @@ class Ormqr(LinearInOne):
             product = dot(lin, dot(one, inner, t), vh_dot)
             product = ctx.add(product, dot(lin, dot(lin, inner, t_dot), vh))
             product = ctx.add(product, dot(lin, dot(lin, c, v_dot), dot(one, t, vh)))
-        return outs, (minus(lin, of_c, product),)
+        return outs, (minus(lin, c_tangent, product),)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
         # op(Q)^T is the conjugate of op(Q)^H
@@ -358,12 +358,12 @@ class Qr(Matrixwise):
         k = minimum(m, n)
         q_dot, r_dot = _square_r_tangent(ctx, q, columns(one, r, 0, k), columns(lin, t, 0, k))
         if not at_least(m - n, 0):
-            more = plus(
+            further_columns = plus(
                 lin,
                 dot(lin, conjugate_transpose(lin, q_dot), columns(one, x, k, n)),
                 dot(lin, conjugate_transpose(one, q), columns(lin, t, k, n)),
             )
-            r_dot = lin(Concatenate(x.aval.ndim - 1), r_dot, more)
+            r_dot = lin(Concatenate(x.aval.ndim - 1), r_dot, further_columns)
         return (q, r), (q_dot, r_dot)
 
 

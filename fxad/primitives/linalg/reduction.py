@@ -8,7 +8,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangents, primitive
 from fxad.primitives.families import WithoutTangent

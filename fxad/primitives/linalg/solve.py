@@ -336,8 +336,8 @@ def _log_det_tangent(ctx: JvpCtx, primals: Atoms, a_dot: Tangent) -> Tangent:
 def _parity(emit: Emit, pivots: Atom, like: Aval) -> Atom:
     """Return 1 for an even number of exchanges, -1 for an odd one."""
     last = pivots.aval.ndim - 1
-    moved = emit.one(NE, pivots, emit.one(Iota(pivots.aval.shape, dtypes.int32, last)))
-    odd = emit.one(ReduceXor((last,)), moved)
+    is_swapped = emit.one(NE, pivots, emit.one(Iota(pivots.aval.shape, dtypes.int32, last)))
+    odd = emit.one(ReduceXor((last,)), is_swapped)
     return emit_where(emit, odd, Lit.of(-1, like), Lit.of(1, like))
 
 

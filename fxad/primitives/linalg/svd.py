@@ -7,8 +7,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import minimum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import minimum
 from fxad.errors import NotDifferentiableError
 from fxad.ir import Atom, Atoms, Aval, Avals, Hlo, HloValues, JvpCtx, Lit, NDArray, Tangent, Tangents, primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, SUB

@@ -178,7 +178,7 @@ def _substitute(m: Entries, b: Entries, *, forward: bool) -> NDArray:
     n = m.shape[-1]
     with np.errstate(all="ignore"):
         for i in range(n) if forward else range(n - 1, -1, -1):
-            done = slice(0, i) if forward else slice(i + 1, n)
-            product = m[..., i : i + 1, done] @ x[..., done, :]
+            solved = slice(0, i) if forward else slice(i + 1, n)
+            product = m[..., i : i + 1, solved] @ x[..., solved, :]
             x[..., i : i + 1, :] = (b[..., i : i + 1, :] - product) / m[..., i : i + 1, i : i + 1]
     return x

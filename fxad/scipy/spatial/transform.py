@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, final
 
 from fxad import dtypes, numpy as fnp, random
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy import linalg
 from fxad.numpy.composites import jit_composite

@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 
 import fxad.numpy as fnp
 from fxad import nn, random
-from fxad.core import tree_classes
+from fxad.core.trees import classes as tree_classes
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy import linalg
 from fxad.operations.arguments import is_word, number, shape as as_sizes

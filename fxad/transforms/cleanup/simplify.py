@@ -16,7 +16,7 @@ from fxad.core.builder import Builder, rewrite
 from fxad.core.dce import remove_dead_eqns
 from fxad.core.layout import BranchIndex, InParallel, Layout, OneOf, Times
 from fxad.core.memo import by_value
-from fxad.core.size_bounds import at_least
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.ir import Atom, Aval, Eqn, HigherOrder, Jaxpr, Lit, Primitive, Var
 from fxad.primitives.control.bodies import results_without_steps
 from fxad.primitives.control.call import Call

@@ -21,8 +21,8 @@ from typing import Final
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import Size
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import Size
 from fxad.dtypes import DType
 from fxad.ir import Atom, Aval, Lit
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE

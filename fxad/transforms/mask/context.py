@@ -10,7 +10,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import lower_bound
+from fxad.core.sizes.lower_bounds import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Primitive, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.select import SELECT_N

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fxad.core.memo import by_value
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.errors import SizeError
 from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Param, Record, Var, jaxprs_in_params, params, source_text
 from fxad.primitives.custom import CallWithRules

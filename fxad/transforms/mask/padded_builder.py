@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 
 from fxad import dtypes
 from fxad.core.builder import Builder
-from fxad.core.size_polynomials import SizeName, names_of
-from fxad.core.size_upper_bounds import upper_bound
-from fxad.core.sizes import Size, size_of
+from fxad.core.sizes.polynomials import SizeName, names_of
+from fxad.core.sizes.size import Size, size_of
+from fxad.core.sizes.upper_bounds import upper_bound
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Avals, Lit, Shape, Var
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType, emit_convert

@@ -14,7 +14,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
-from fxad.core.size_bounds import lower_bound
+from fxad.core.sizes.lower_bounds import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Lit, Primitive
 from fxad.primitives import elementwise as ew
 from fxad.primitives.dot import Contraction

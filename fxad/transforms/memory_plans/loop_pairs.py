@@ -33,7 +33,7 @@ from fxad.core.dce import dce
 from fxad.core.flags import select_by_flags
 from fxad.core.layout import BranchIndex, Constant, Count, Layout, Part, Sliced, Times, UpTo, Value
 from fxad.core.memo import by_value
-from fxad.core.size_bounds import at_least
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.ir import Atom, Atoms, Eqn, HigherOrder, Jaxpr, Var
 from fxad.primitives.control.cond import Cond
 from fxad.primitives.control.scan import Scan

@@ -175,7 +175,7 @@ def _bodies_with_sites(prim: HigherOrder, request: SumRequest) -> dict[int, With
     """Return the bodies of an equation that have sites, by number, if they can take accumulators as constants."""
     layout, bodies = prim.layout, {}
     for k in layout.running:
-        if layout.group_of(k, Constant) is not None:
+        if layout.growable_group(k, Constant) is not None:
             inner = with_accumulators(layout.bodies[k].jaxpr, request)
             if inner.jaxpr is not layout.bodies[k].jaxpr:
                 bodies[k] = inner
@@ -203,7 +203,7 @@ def _with_extended_bodies(
     layout = prim.layout
     extensions: list[_AddedAccumulators] = []
     for k, accumulated in inner.items():
-        group = layout.group_of(k, Constant)
+        group = layout.growable_group(k, Constant)
         assert group is not None, "a body with constants"
         extensions.append(_AddedAccumulators(group, k, accumulated.sites))
     sizes = [g.size for g in layout.operands]

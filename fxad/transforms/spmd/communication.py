@@ -9,7 +9,7 @@ from typing import TypeAlias, final
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import OneOf, Times, Unknown, UpTo
 from fxad.core.memo import by_value
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.ir import Aval, HigherOrder, Jaxpr
 from fxad.primitives.collectives import Collective
 from fxad.primitives.control.shard_map import ShardMap, with_whole_operands

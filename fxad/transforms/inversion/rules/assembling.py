@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.ir import Atom, Aval, Emit, Eqn, Lit, NDArray, literal_number
 from fxad.primitives.elementwise.select import SELECT_N
 from fxad.primitives.shape import BroadcastInDim

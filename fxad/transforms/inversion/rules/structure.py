@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from fxad.core.sizes import is_symbolic
+from fxad.core.sizes.size import is_symbolic
 from fxad.ir import Atom, Aval, Emit, Hole, Lit, NDArray, Primitive, Shape, Zero, literal_number
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.index import Index

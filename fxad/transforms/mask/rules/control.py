@@ -33,7 +33,7 @@ def through_bodies(ctx: MaskCtx, prim: HigherOrder, args: Atoms, ins: Avals, out
     groups: list[int] = []
     bodies: list[Jaxpr] = []
     for k, body in enumerate(layout.bodies):
-        constants = layout.group_of(k, Constant)
+        constants = layout.growable_group(k, Constant)
         if constants is None:
             raise not_masked(prim, f"its body {body.jaxpr.name} takes no constants, and the sizes would be some")
         groups.append(constants)

@@ -11,8 +11,8 @@ from math import isqrt, pi
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import Size
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import Size
 from fxad.ir import Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.elementwise.arithmetic import DIV, MAX, MUL, REM
 from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, REAL

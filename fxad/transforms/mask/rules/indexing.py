@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import maximum
+from fxad.core.sizes.size import maximum
 from fxad.ir import INT32_SCALAR, Atom, Atoms, Aval, Avals, Lit
 from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice, DynamicUpdateSlice

@@ -17,8 +17,8 @@ from itertools import chain, repeat
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.size_bounds import at_least
-from fxad.core.sizes import maximum, minimum
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import maximum, minimum
 from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Primitive
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, SUB
 from fxad.primitives.elementwise.complex_parts import REAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fxad.core.size_bounds import lower_bound
+from fxad.core.sizes.lower_bounds import lower_bound
 from fxad.ir import Atom, Atoms, Aval, Avals
 from fxad.primitives.argmax import ArgExtremum
 from fxad.primitives.axes import replace_entry

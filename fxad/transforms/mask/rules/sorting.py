@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fxad import dtypes
-from fxad.core.sizes import Size
+from fxad.core.sizes.size import Size
 from fxad.ir import Atom, Atoms, Avals, Primitive, map_parameter, params
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.logic import NOT

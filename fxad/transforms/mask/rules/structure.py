@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from fxad.core.size_bounds import at_least, lower_bound
-from fxad.core.sizes import Size, maximum
+from fxad.core.sizes.lower_bounds import at_least, lower_bound
+from fxad.core.sizes.size import Size, maximum
 from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Shape
 from fxad.primitives.dynamic_slicing import DYNAMIC_UPDATE_SLICE, DynamicSlice
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, REM, SUB

@@ -14,8 +14,8 @@ from dataclasses import replace
 from math import prod
 from typing import Final, NamedTuple
 
-from fxad.core.size_bounds import lower_bound
-from fxad.core.sizes import maximum
+from fxad.core.sizes.lower_bounds import lower_bound
+from fxad.core.sizes.size import maximum
 from fxad.ir import Atom, Atoms, Aval, Avals, Lit, Shape
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, REM, SUB

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import optree
 
 from fxad.core.exact_key import exact_keys_of_mapping
-from fxad.core.tree_classes import NAMESPACE, StaticDataError, register_records, running
-from fxad.core.tree_parts import flatten_outermost, outermost_node
+from fxad.core.trees.classes import NAMESPACE, StaticDataError, register_records, running
+from fxad.core.trees.parts import flatten_outermost, outermost_node
 from fxad.errors import ArgumentError, ExecutionError, TreeError, described, shown
 
 Structure: TypeAlias = optree.PyTreeSpec
@@ -92,10 +92,10 @@ def flatten_exactly(args: tuple[Any, ...], kwargs: Mapping[str, object]) -> tupl
 
     Cost: a third more than `flatten`.
     """
-    whole: Any = args, kwargs
+    arguments: Any = args, kwargs
     # the usual call has nothing to note
     if not kwargs and optree.all_leaves(args, namespace=NAMESPACE):
-        leaves, structure = flatten(whole)
+        leaves, structure = flatten(arguments)
         if structure.num_nodes == len(leaves) + 3:
             return leaves, ExactStructure(structure, ())
     notes: list[Hashable] = []
@@ -107,12 +107,12 @@ def flatten_exactly(args: tuple[Any, ...], kwargs: Mapping[str, object]) -> tupl
 
     outer, running.notes = running.notes, notes
     try:
-        leaves, structure = optree.tree_flatten(whole, note, namespace=NAMESPACE)
+        leaves, structure = optree.tree_flatten(arguments, note, namespace=NAMESPACE)
     except StaticDataError as e:
-        raise e.found_in(whole) from None
+        raise e.found_in(arguments) from None
     finally:
         running.notes = outer
-    if leaves and leaves[0] is whole:
+    if leaves and leaves[0] is arguments:
         raise _at_exit()
     if register_records(leaves):
         return flatten_exactly(args, kwargs)
@@ -222,10 +222,10 @@ def transpose(outer_treedef: Structure, inner_treedef: Structure | None, pytree_
     _check_structure("transpose: outer_treedef", outer_treedef)
     if inner_treedef is not None:
         _check_structure("transpose: inner_treedef", inner_treedef)
-    parts = _fitting("transpose", outer_treedef, pytree_to_transpose, 1)
+    inner_trees = _fitting("transpose", outer_treedef, pytree_to_transpose, 1)
     if inner_treedef is None:
-        inner_treedef = structure(parts[0]) if parts else structure(())
-    columns = [_fitting("transpose", inner_treedef, part, k) for k, part in enumerate(parts)]
+        inner_treedef = structure(inner_trees[0]) if inner_trees else structure(())
+    columns = [_fitting("transpose", inner_treedef, part, k) for k, part in enumerate(inner_trees)]
     return unflatten(inner_treedef, [unflatten(outer_treedef, xs) for xs in zip(*columns, strict=True)])
 
 
@@ -235,9 +235,9 @@ def broadcast(prefix_tree: object, full_tree: object, is_leaf: IsLeaf = None) ->
     Raises: TreeError if the prefix does not fit.
     """
     entries, outer = flatten(prefix_tree, is_leaf)
-    parts = _fitting("broadcast", outer, full_tree, 1)
+    subtrees = _fitting("broadcast", outer, full_tree, 1)
     shape = structure(full_tree, is_leaf)
-    return unflatten(shape, [e for e, p in zip(entries, parts, strict=True) for _ in leaves(p, is_leaf)])
+    return unflatten(shape, [e for e, p in zip(entries, subtrees, strict=True) for _ in leaves(p, is_leaf)])
 
 
 def paths(structure: Structure, root: str = "") -> list[str]:
@@ -268,20 +268,20 @@ def broadcast_prefix(
 
 
 def _entries_of_leaves(
-    prefix: object, whole: Structure, is_leaf: Callable[[object], bool], exact: bool
+    prefix: object, structure: Structure, is_leaf: Callable[[object], bool], exact: bool
 ) -> list[object]:
     """Return for each leaf of a structure, the entry of the prefix. Raises: ValueError, TypeError if it is no
     prefix."""
     if is_leaf(prefix):
-        return [prefix] * whole.num_leaves
-    entries, outer = flatten_outermost(prefix)
-    inner, parts = whole.one_level(), whole.children()
+        return [prefix] * structure.num_leaves
+    entries, prefix_node = flatten_outermost(prefix)
+    node, subtrees = structure.one_level(), structure.children()
     # a list may stand for a tuple, unless `exact`: users write in_axes either way
-    either = not exact and {type(prefix), whole.type} == {list, tuple}
-    same = outer == inner or (either and len(entries) == len(parts))
-    if not same or inner is None or (outer.num_leaves == 1 and outer.num_nodes == 1):
+    types_may_differ = not exact and {type(prefix), structure.type} == {list, tuple}
+    nodes_match = prefix_node == node or (types_may_differ and len(entries) == len(subtrees))
+    if not nodes_match or node is None or (prefix_node.num_leaves == 1 and prefix_node.num_nodes == 1):
         raise ValueError("no prefix")
-    return [x for e, p in zip(entries, parts, strict=True) for x in _entries_of_leaves(e, p, is_leaf, exact)]
+    return [x for e, p in zip(entries, subtrees, strict=True) for x in _entries_of_leaves(e, p, is_leaf, exact)]
 
 
 def difference(a: Structure, b: Structure) -> str:
@@ -310,24 +310,24 @@ def _first_difference(a: Structure, b: Structure, pa: Sequence[str], pb: Sequenc
 
 def shape_text(structure: Structure) -> str:
     """Return a structure in short form, as in `(*, {'w': *}, Layer(w=*, b=*))`."""
-    kind, parts = structure.type, [shape_text(c) for c in structure.children()]
+    kind, child_texts = structure.type, [shape_text(c) for c in structure.children()]
     if kind is None:
         return "*"
     if kind is type(None):
         return "None"
     if kind is tuple:
-        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+        return f"({', '.join(child_texts)}{',' * (len(child_texts) == 1)})"
     if kind is list:
-        return f"[{', '.join(parts)}]"
+        return f"[{', '.join(child_texts)}]"
     keys = structure.entries()
     if kind is dict:
-        return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, parts, strict=True)])}}}"
-    named = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, parts, strict=True)]
+        return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, child_texts, strict=True)])}}}"
+    entries = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, child_texts, strict=True)]
     data = outermost_node(structure).data if dataclasses.is_dataclass(kind) else ()
-    fixed = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")] if data else []
-    if isinstance(data, tuple) and len(fixed) == len(data):  # its static fields are part of the structure
-        named += [f"{n}={shown(v)}" for n, v in zip(fixed, data, strict=True)]
-    return f"{kind.__name__}({', '.join(named)})"
+    static_fields = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")] if data else []
+    if isinstance(data, tuple) and len(static_fields) == len(data):  # its static fields are part of the structure
+        entries += [f"{n}={shown(v)}" for n, v in zip(static_fields, data, strict=True)]
+    return f"{kind.__name__}({', '.join(entries)})"
 
 
 LEAF: Final = structure(0)

@@ -4,7 +4,7 @@ A polynomial is a sum of monomials. A monomial is a product of factors with powe
 function of sizes that is no polynomial: `n//2`, `max(n, m)`. Equal polynomials are one object. Sums with `max` and
 `min` have a normal form too: see `_SumOfParts`.
 
-Addition, subtraction and multiplication compare no sizes, so this file needs no bounds. `size_bounds` computes bounds
+Addition, subtraction and multiplication compare no sizes, so this file needs no bounds. `lower_bounds` computes bounds
 with these three operations. Division, `max`, `min` and comparison need bounds, so they stand in `sizes`, which imports
 both files. Every polynomial is a `Size`, the subclass that `sizes` declares: functions that make one take the class.
 """
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias, final
 
-from fxad.core.bent_lines import MOST_BENDS, BentLine, add_lines, positive_line
 from fxad.core.dataclasses import dataclass
 from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.core.sizes.bent_lines import MOST_BENDS, BentLine, add_lines, positive_line
 from fxad.core.weak import WeakTable
 from fxad.errors import SizeError, described
 
@@ -312,12 +312,12 @@ def size_of_terms(make: Make, terms: Terms) -> int:
 
 def interned(make: Make, terms: Terms) -> int:
     """Return the size of terms that are in normal form, in any order."""
-    kept = [(m, c) for m, c in terms.items() if c]
-    if not kept:
+    nonzero = [(m, c) for m, c in terms.items() if c]
+    if not nonzero:
         return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    return make(tuple(sorted(kept, key=term_order)))
+    if len(nonzero) == 1 and not nonzero[0][0]:
+        return nonzero[0][1]
+    return make(tuple(sorted(nonzero, key=term_order)))
 
 
 def of_factor(make: Make, factor: Factor) -> int:
@@ -416,31 +416,31 @@ class _SumOfParts:
 
         For example, 3*n - 2*max(m, n) is 3*n - 2*n - 2*max(0, m - n):
 
-            rest           parts            kept
+            _rest          _parts           kept_parts
             n              {m - n: -2}      {}
             3*n - 2*m      {}               {m - n: -2}          n - 2*(m - n), and 2*min(0, m - n)
 
         The part whose d has functions inside of functions comes first: c * d changes only parts that stand inside of
         d, which are nested less deeply. So each part is taken once, with its final c, and the loop ends.
         """
-        kept: dict[int, int] = {}
+        kept_parts: dict[int, int] = {}
         while self._parts:
             d = max(self._parts, key=_nesting)
             c = self._parts.pop(d)
             if c:
-                kept[d] = c
+                kept_parts[d] = c
             if c < 0:
                 self.add(d, c)
         terms = dict(self._rest)
-        terms.update({((ordered_function("max" if c > 0 else "min", 0, d), 1),): abs(c) for d, c in kept.items()})
-        split = interned(self._make, terms)
-        rest = interned(self._make, self._rest)
-        if len(kept) == 1 and rest:
-            ((d, c),) = kept.items()
+        terms.update({((ordered_function("max" if c > 0 else "min", 0, d), 1),): abs(c) for d, c in kept_parts.items()})
+        sum_of_parts = interned(self._make, terms)
+        rest_size = interned(self._make, self._rest)
+        if len(kept_parts) == 1 and rest_size:
+            ((d, c),) = kept_parts.items()
             if abs(c) == 1:
-                joined = of_factor(self._make, ordered_function("max" if c > 0 else "min", rest, rest + d))
-                return joined if len(exact_text(joined)) <= len(exact_text(split)) else split
-        return split
+                joined = of_factor(self._make, ordered_function("max" if c > 0 else "min", rest_size, rest_size + d))
+                return joined if len(exact_text(joined)) <= len(exact_text(sum_of_parts)) else sum_of_parts
+        return sum_of_parts
 
 
 def _nesting(size: int) -> int:

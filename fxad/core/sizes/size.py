@@ -1,23 +1,10 @@
-"""Sizes: polynomials with integer coefficients in named sizes, the dimensions of programs of symbolic shape.
+"""`Size`: a symbolic size, its arithmetic and its order.
 
-A dimension is an int or a `Size`. A polynomial without names is an int, so a `Size` is never equal to an int. Each name
-has an assumption, the least number that it may be. No dimension is larger than `LARGEST_SIZE`.
-
-| file, in the order of imports | contents |
-|---|---|
-| `bent_lines` | piecewise linear functions of one whole number |
-| `size_polynomials` | names, monomials, `+`, `-`, `*`, the normal form, the text |
-| `size_bounds` | lower bounds from the assumptions: they decide an order |
-| `sizes` | `Size`: division, order, refusals; `maximum`, `minimum`; values in place of names |
-| `size_upper_bounds` | upper bounds of sizes whose names are bounded: padding |
-| `size_equations` | values of names from the shapes of arguments |
-| `size_text` | the language of shapes, read |
-
-    >>> from fxad.core.size_bounds import lower_bound
-    >>> from fxad.core.size_equations import solve_sizes
-    >>> from fxad.core.size_polynomials import exact_text
-    >>> from fxad.core.size_text import read_size
-    >>> from fxad.core.size_upper_bounds import upper_bound
+    >>> from fxad.core.sizes.lower_bounds import lower_bound
+    >>> from fxad.core.sizes.equations import solve_sizes
+    >>> from fxad.core.sizes.polynomials import exact_text
+    >>> from fxad.core.sizes.text import read_size
+    >>> from fxad.core.sizes.upper_bounds import upper_bound
     >>> n, m = named_size("n", at_least=1), named_size("m")
     >>> size = (n + 2) * m - m  # arithmetic gives the expanded polynomial
     >>> size
@@ -52,8 +39,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from fxad.core.size_bounds import at_least
-from fxad.core.size_polynomials import (
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import (
     Factor,
     Polynomial,
     SizeFunction,
@@ -197,20 +184,20 @@ def _floor_divide(a: int, b: int) -> int:
             return a
         if b < 0:  # the usual ceil division, -(n // -4), is (n + 3) // 4
             return -((a - b - 1) // -b)
-        whole: Terms = {m: c // b for m, c in terms_of(a).items() if c % b == 0}
-        rest: Terms = {m: c for m, c in terms_of(a).items() if c % b}
-        if rest and whole:
-            return size_of_terms(Size, whole) + _floor_divide(size_of_terms(Size, rest), b)
-        if not rest:
-            return size_of_terms(Size, whole)
-        if rest.keys() == {()}:
-            return rest[()] // b
-        if _leads_with_minus(rest):  # the other usual ceil division, -(-n // 4)
-            return -((b - 1 - size_of_terms(Size, rest)) // b)
-        inner = [(m, c) for m, c in rest.items() if m]
-        once = only_function(inner[0][0], "//") if len(inner) == 1 and inner[0][1] == 1 else None
-        if once is not None and type(once.b) is int and once.b > 0:  # (a // k + c) // b
-            return (once.a + rest.get((), 0) * once.b) // (once.b * b)
+        divisible: Terms = {m: c // b for m, c in terms_of(a).items() if c % b == 0}
+        indivisible: Terms = {m: c for m, c in terms_of(a).items() if c % b}
+        if indivisible and divisible:
+            return size_of_terms(Size, divisible) + _floor_divide(size_of_terms(Size, indivisible), b)
+        if not indivisible:
+            return size_of_terms(Size, divisible)
+        if indivisible.keys() == {()}:
+            return indivisible[()] // b
+        if _leads_with_minus(indivisible):  # the other usual ceil division, -(-n // 4)
+            return -((b - 1 - size_of_terms(Size, indivisible)) // b)
+        nonconstant = [(m, c) for m, c in indivisible.items() if m]
+        inner = only_function(nonconstant[0][0], "//") if len(nonconstant) == 1 and nonconstant[0][1] == 1 else None
+        if inner is not None and type(inner.b) is int and inner.b > 0:  # (a // k + c) // b
+            return (inner.a + indivisible.get((), 0) * inner.b) // (inner.b * b)
     else:
         if a == 0 or (at_least(a, 0) and at_least(b - a, 1)):
             return 0
@@ -234,18 +221,19 @@ def _bounded_quotient(a: int, b: int) -> int | None:
     """Return the polynomial a // b if the remainder of a division of polynomials, or that plus b, is known to be from 0
     to b - 1.
 
-    (2*n - 1) // n is 1 for n >= 1: the division gives 2, with -1 left, so the quotient is 2 - 1, with n - 1 left. As
-    what is left has a smaller first term than b, it is usually between -b and b, so no other multiple of b is tried.
+    (2*n - 1) // n is 1 for n >= 1: the division gives 2, with the remainder -1, so the quotient is 2 - 1, with the
+    remainder n - 1. A remainder has a smaller first term than b. So it is usually between -b and b, and no other
+    multiple of b is tried.
     """
-    out: int = 0
-    left = a
+    quotient: int = 0
+    remainder = a
     (lead, lead_c), *_ = sorted(terms_of(b).items(), key=term_order)
-    # Each step removes the first term of `left`, so there is an end; n**20 // (n - 1) stays a quotient rather than
+    # Each step removes the first term of `remainder`, so there is an end; n**20 // (n - 1) stays a quotient rather than
     # become twenty terms.
     for _ in range(len(terms_of(a)) * 4 + 4):
-        terms = sorted(terms_of(left).items(), key=term_order)
+        terms = sorted(terms_of(remainder).items(), key=term_order)
         if not terms:
-            return out
+            return quotient
         mono, c = terms[0]
         powers = dict(mono)
         for factor, power in lead:
@@ -254,11 +242,11 @@ def _bounded_quotient(a: int, b: int) -> int | None:
             break
         ordered = sorted(powers.items(), key=lambda item: factor_order(item[0]))
         q = size_of_terms(Size, {tuple([(factor, power) for factor, power in ordered if power]): c // lead_c})
-        out, left = out + q, left - q * b
-    for below in (0, 1):
-        rest = left + below * b
-        if at_least(rest, 0) and at_least(b - rest, 1):
-            return out - below
+        quotient, remainder = quotient + q, remainder - q * b
+    for k in (0, 1):
+        shifted = remainder + k * b
+        if at_least(shifted, 0) and at_least(b - shifted, 1):
+            return quotient - k
     return None
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, final
 
 from fxad.core.exact_key import exact_keys_of_mapping
-from fxad.core.tree import MAPPINGS, Structure
-from fxad.core.tree_classes import NAMESPACE, NO_STATIC_DATA, registration_of
-from fxad.core.tree_parts import one_level_of, outermost_node
+from fxad.core.trees.classes import NAMESPACE, NO_STATIC_DATA, registration_of
+from fxad.core.trees.parts import one_level_of, outermost_node
+from fxad.core.trees.tree import MAPPINGS, Structure
 
 
 def has_structure(structure: Structure, *, ordered: bool) -> Callable[[Any], bool]:

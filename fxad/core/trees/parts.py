@@ -7,7 +7,7 @@ together, and a file runs no code of users' classes:
     s == structure_of_instance(s.type, node.data, node.keys, s.children()) JSON -> s
 
 optree has no functions for this. It gives the data of a node to the function that unflattens the class only, and takes
-data from the function that flattens it only. Both functions are made in `tree_classes`, by `dataclass` or
+data from the function that flattens it only. Both functions are made in `classes`, by `dataclass` or
 `register_fields`, and know when they are called for the data alone:
 
     data out   optree unflattens a node with children `NO_VALUE`: the function returns `DataOnly`
@@ -26,7 +26,7 @@ from optree import PyTreeSpec as Structure
 from pyrsistent import PRecord
 
 from fxad.core.exact_key import exact_key
-from fxad.core.tree_classes import (
+from fxad.core.trees.classes import (
     CHILDREN,
     NAMESPACE,
     NO_VALUE,

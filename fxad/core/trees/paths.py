@@ -13,10 +13,10 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, final, overload
 
 import optree
 
-from fxad.core import tree, tree_classes
 from fxad.core.dataclasses import dataclass
-from fxad.core.tree import IsLeaf, Structure, leaves as leaves_of
-from fxad.core.tree_parts import outermost_node
+from fxad.core.trees import classes as tree_classes, tree
+from fxad.core.trees.parts import outermost_node
+from fxad.core.trees.tree import IsLeaf, Structure, leaves as leaves_of
 from fxad.errors import ArgumentError, ParameterError, TreeError, described, shown
 
 T = TypeVar("T")
@@ -324,12 +324,12 @@ def register_pytree_node(
         return
 
     def flat(x: T) -> tuple[Sequence[object], D, Sequence[int]]:
-        parts = flatten_func(x)
+        flattened = flatten_func(x)
         try:
-            children, data = parts
+            children, data = flattened
             children = list(children)
         except (TypeError, ValueError):
-            _check_parts(nodetype, parts)
+            _check_parts(nodetype, flattened)
             raise
         return children, data, range(len(children))
 
@@ -346,29 +346,29 @@ def register_pytree_with_keys(
     static data. `flatten_func` is not needed, and accepted as JAX does."""
 
     def flat(x: T) -> tuple[Sequence[object], D, Sequence[KeyEntry]]:
-        parts = flatten_with_keys(x)
+        flattened = flatten_with_keys(x)
         try:
-            pairs, data = parts
+            pairs, data = flattened
             pairs = list(pairs)
             return [child for _, child in pairs], data, [key for key, _ in pairs]
         except (TypeError, ValueError):
-            _check_parts(nodetype, parts, "pairs (key, child)")
+            _check_parts(nodetype, flattened, "pairs (key, child)")
             raise
 
     tree_classes.register(nodetype, flat, unflatten_func, NamedKey)
 
 
-def _check_parts(cls: type, parts: object, children: str = "children") -> None:
+def _check_parts(cls: type, flattened: object, children: str = "children") -> None:
     """Raise ArgumentError if a user's function takes an instance apart into something else than two parts, of which the
     first one is a collection."""
-    if isinstance(parts, tuple | list) and len(parts) == 2:
-        if isinstance(parts[0], Iterable) and children == "children":
+    if isinstance(flattened, tuple | list) and len(flattened) == 2:
+        if isinstance(flattened[0], Iterable) and children == "children":
             return
-        found = f"a pair whose first part is {described(parts[0])}: {shown(parts[0])}"
+        flattened_text = f"a pair whose first part is {described(flattened[0])}: {shown(flattened[0])}"
     else:
-        found = f"{described(parts)}: {shown(parts)}"
+        flattened_text = f"{described(flattened)}: {shown(flattened)}"
     raise ArgumentError(
-        f"tree: the function that takes apart {cls.__qualname__} returns {found}",
+        f"tree: the function that takes apart {cls.__qualname__} returns {flattened_text}",
         remedy=f"return a pair: a sequence of {children}, and static data",
     )
 
@@ -433,24 +433,24 @@ def register_dataclass(
                 f"register_dataclass: {described(nodetype)} is not a dataclass: {shown(nodetype)}",
                 remedy="decorate it with dataclasses.dataclass first, or name data_fields and meta_fields",
             )
-        own = [f for f in fields(nodetype) if f.init and f.name not in drop_fields]
-        data_fields = [f.name for f in own if not f.metadata.get("static")]
-        meta_fields = [f.name for f in own if f.metadata.get("static")]
+        init_fields = [f for f in fields(nodetype) if f.init and f.name not in drop_fields]
+        data_fields = [f.name for f in init_fields if not f.metadata.get("static")]
+        meta_fields = [f.name for f in init_fields if f.metadata.get("static")]
     name: str = getattr(nodetype, "__qualname__", "")
     if is_dataclass(nodetype):
-        wanted = {f.name for f in fields(nodetype) if f.init}
-        named = {*data_fields, *meta_fields, *drop_fields}
-        if not named >= wanted or not named - set(drop_fields) <= wanted:
+        init_names = {f.name for f in fields(nodetype) if f.init}
+        given_names = {*data_fields, *meta_fields, *drop_fields}
+        if not given_names >= init_names or not given_names - set(drop_fields) <= init_names:
             raise ArgumentError(
-                f"register_dataclass: {name} has the fields {', '.join(sorted(wanted))}; "
-                f"named are {', '.join(sorted(named))}",
+                f"register_dataclass: {name} has the fields {', '.join(sorted(init_names))}; "
+                f"named are {', '.join(sorted(given_names))}",
                 remedy="name each field that __init__ takes once, in data_fields, meta_fields or drop_fields",
             )
     data, meta = tuple(data_fields), tuple(meta_fields)
-    both = sorted({*data} & {*meta})
-    if both:
+    in_both_lists = sorted({*data} & {*meta})
+    if in_both_lists:
         raise ParameterError(
-            f"register_dataclass: {', '.join(both)} of {name} stands in data_fields and in meta_fields",
+            f"register_dataclass: {', '.join(in_both_lists)} of {name} stands in data_fields and in meta_fields",
             remedy="name each field once: arrays in data_fields, static values in meta_fields",
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from fxad.core.size_bounds import at_least
-from fxad.core.size_polynomials import Monomial, SizeName, names_of, size_of_terms, terms_of
-from fxad.core.sizes import Size, substitute_sizes
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.polynomials import Monomial, SizeName, names_of, size_of_terms, terms_of
+from fxad.core.sizes.size import Size, substitute_sizes
 from fxad.errors import ShapeError
 
 Constraint: TypeAlias = tuple[int, int, str]  # a dimension, its actual value, and its path, for messages

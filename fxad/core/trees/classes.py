@@ -197,21 +197,21 @@ def dataclass(cls: type[T]) -> type[T]:
     frozen = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(frozen)  # type: ignore[arg-type]  # it is a dataclass now
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
-    fixed = tuple(f.name for f in fields if f.metadata.get("static"))
-    get_children, get_fixed = _attributes(children), _attributes(fixed)
+    static_fields = tuple(f.name for f in fields if f.metadata.get("static"))
+    get_children, get_static = _attributes(children), _attributes(static_fields)
 
     def flat(x: object) -> tuple[Sequence[object], StaticData, tuple[str, ...]]:
-        if not fixed:
+        if not static_fields:
             return get_children(x), NO_STATIC_DATA, children
-        values = get_fixed(x)  # then as `exact_key`, without its frames: every call flattens its arguments
+        values = get_static(x)  # then as `exact_key`, without its frames: every call flattens its arguments
         kinds = tuple(map(type, values))
         key = (tuple, kinds, values) if COMPARED_BY_EQUALITY.issuperset(kinds) else exact_key(values)
-        return get_children(x), static_data_of_instance(frozen, fixed, key, values), children
+        return get_children(x), static_data_of_instance(frozen, static_fields, key, values), children
 
     def unflat(data: StaticData, parts: Sequence[object]) -> T:
         # the leaves may be anything while a transform runs, so __post_init__ must not see them
         x = object.__new__(frozen)
-        for n, v in zip((*fixed, *children), (*data.value, *parts), strict=True):
+        for n, v in zip((*static_fields, *children), (*data.value, *parts), strict=True):
             object.__setattr__(x, n, v)
         return x
 
@@ -248,12 +248,12 @@ def register(
 
 def register_fields(
     cls: type[Any],
-    fixed: Sequence[str],
+    static_fields: Sequence[str],
     flatten_node: Callable[[Any], tuple[Sequence[object], Any, Sequence[object]]],
     unflatten_node: Callable[[Any, Iterable[object]], Any],
     entry: type[optree.PyTreeEntry],
 ) -> None:
-    """Register a class whose structure data are the tuple of the fields `fixed`, if there are some."""
+    """Register a class whose structure data are the tuple of the `static_fields`, if there are some."""
     if not isinstance(cls, type) or not callable(flatten_node) or not callable(unflatten_node):
         raise ArgumentError(
             f"tree.register: takes a class and two functions, got {described(cls)}, {described(flatten_node)} and"
@@ -272,7 +272,7 @@ def register_fields(
         if type(parts) is not tuple or len(parts) != 3:
             raise _not_three_parts(cls, parts)
         children, data, keys = parts
-        return children, static_data_of_instance(cls, fixed, exact_key(data), data), keys
+        return children, static_data_of_instance(cls, static_fields, exact_key(data), data), keys
 
     def unflat(data: StaticData, children: Sequence[object]) -> Any:
         if children and children[0] is NO_VALUE:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from fxad.core.bent_lines import least_of_line
-from fxad.core.size_polynomials import (
+from fxad.core.sizes.bent_lines import least_of_line
+from fxad.core.sizes.polynomials import (
     Monomial,
     Polynomial,
     SizeFunction,
@@ -179,14 +179,14 @@ def _constant_after_shift(size: int) -> int | None:
             if low is None:
                 return None
             for _ in range(power):
-                more: dict[_Powers, int] = {}
+                shifted: dict[_Powers, int] = {}
                 for m, d in expanded.items():
-                    more[m] = more.get(m, 0) + d * low
+                    shifted[m] = shifted.get(m, 0) + d * low
                     powers = dict(m)
                     powers[factor.text] = powers.get(factor.text, 0) + 1
                     key = tuple(sorted(powers.items()))
-                    more[key] = more.get(key, 0) + d
-                expanded = more
+                    shifted[key] = shifted.get(key, 0) + d
+                expanded = shifted
         for m, d in expanded.items():
             total[m] = total.get(m, 0) + d
     return total.pop((), 0) if all([c >= 0 for m, c in total.items() if m]) else None

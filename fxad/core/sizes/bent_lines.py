@@ -2,7 +2,7 @@
 
 Sums of `max` and `min` in one named size are such lines. Two of them are equal if their values, slopes and bends are:
 max(0, max(0, n - 1) - min(1, n)) is max(0, n - 2). Their least values are found at the bends. This is arithmetic of
-ints; `size_polynomials.line_of_name` gives the line that a size is.
+ints; `polynomials.line_of_name` gives the line that a size is.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
-from fxad.core.bent_lines import value_of_line
-from fxad.core.size_bounds import at_least, rounded_to_multiple
-from fxad.core.size_polynomials import Factor, Monomial, SizeFunction, SizeName, line_of_size, size_of_terms
-from fxad.core.sizes import FUNCTIONS, Size, maximum, minimum, size_of
+from fxad.core.sizes.bent_lines import value_of_line
+from fxad.core.sizes.lower_bounds import at_least, rounded_to_multiple
+from fxad.core.sizes.polynomials import Factor, Monomial, SizeFunction, SizeName, line_of_size, size_of_terms
+from fxad.core.sizes.size import FUNCTIONS, Size, maximum, minimum, size_of
 
 
 def upper_bound(size: int, bounds: Mapping[str, int]) -> int:

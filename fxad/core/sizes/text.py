@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, TypeVar, final
 
-from fxad.core.size_polynomials import SizeName, terms_of
-from fxad.core.sizes import NAME, RESERVED, maximum, minimum, named_size, size_of
+from fxad.core.sizes.polynomials import SizeName, terms_of
+from fxad.core.sizes.size import NAME, RESERVED, maximum, minimum, named_size, size_of
 from fxad.errors import ArgumentError, shown
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+from .size import maximum as maximum, minimum as minimum
