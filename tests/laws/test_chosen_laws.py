@@ -433,7 +433,9 @@ def test_a_product_with_an_infinite_factor_of_no_tangent() -> None:
         x[n - 2], t[n - 2] = np.inf, 1.0
         assert fx.jvp(fnp.prod, (x,), (t,))[1] == 2.0 ** (n - 1)
         assert fx.jvp(fnp.prod, (x,), (np.zeros(n),))[1] == 0.0
-        of_any = fx.trace(lambda x, t: fx.jvp(fnp.prod, (x,), (t,))[1], fx.Spec("n", "float64"), fx.Spec("n", "float64"))
+        of_any = fx.trace(
+            lambda x, t: fx.jvp(fnp.prod, (x,), (t,))[1], fx.Spec("n", "float64"), fx.Spec("n", "float64")
+        )
         assert fx.specialize(of_any, n=n)(x, t) == 2.0 ** (n - 1)
 
 
