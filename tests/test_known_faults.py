@@ -194,6 +194,16 @@ def test_cbrt_of_subnormal_numbers(dtype: Any) -> None:
     np.testing.assert_array_equal(np.signbit(y[:-1]), np.signbit(x[:-1]))
 
 
+@pytest.mark.parametrize("dtype", [F, D])
+def test_the_angle_of_a_subnormal_ordinate(dtype: Any) -> None:
+    """It was -pi for a positive one."""
+    tiny = np.finfo(dtype).smallest_subnormal
+    y, x = np.meshgrid([tiny, -tiny, 0, -0.0, 1, -np.inf, np.nan], [-1, 1, -0.0, np.inf, -np.inf])
+    have, want = np.asarray(fx.jit(fnp.arctan2)(y.astype(dtype), x.astype(dtype))), np.arctan2(y, x)
+    np.testing.assert_allclose(have, want, rtol=4 * np.finfo(dtype).eps, atol=tiny)
+    np.testing.assert_array_equal(np.signbit(have)[~np.isnan(want)], np.signbit(want)[~np.isnan(want)])
+
+
 def test_log1p_in_float64() -> None:
     x = np.concatenate(
         [np.linspace(-0.999, 1, 2001), -0.414 + np.linspace(-1e-3, 1e-3, 500), 10.0 ** np.arange(-300, 300)]

@@ -218,16 +218,18 @@ def linspace(
     start, stop = [_as_float(v) for v in (start, stop)]
     a, b = as_array("linspace", start), as_array("linspace", stop, 1)
     if want is not None:  # before anything is rounded: a Python number alone would be float32
-        inner = promotion.promote_dtypes("linspace", want, dtypes.float32)
+        step_dtype = promotion.promote_dtypes("linspace", want, dtypes.float32)
+        inner = dtypes.float64 if want in dtypes.INTEGER else step_dtype
         a, b = [asarray(v, inner) if is_number(v) else x for v, x in ((start, a), (stop, b))]
     else:
         inner = promotion.promote_dtypes("linspace", a.dtype, b.dtype)
-        inner = inner if inner in dtypes.INEXACT else dtypes.float32
+        step_dtype = inner = inner if inner in dtypes.INEXACT else dtypes.float32
     a, b = a.astype(inner), b.astype(inner)
     steps = maximum(num - 1 if endpoint else num, 1)
     k = lax.reshape(lax.iota(inner, num), (num, *[1] * max(a.ndim, b.ndim)))
     step = (b - a) / steps
-    x = a + k * step
+    # integers: a + k step, rounded down, would be one too small where an exact value is rounded
+    x = (a * steps + k * (b - a)) // steps if want in dtypes.INTEGER else a + k * step
     if endpoint:  # the last value is `stop` exactly; a single value is `start`
         x = apply_op("linspace", elementwise.either, (b, x, k == steps))
     if axis:
@@ -240,7 +242,7 @@ def linspace(
     elif retstep and not at_least(num, endpoint + 1):
         nan = lax.full_like(step, math.nan)
         step = apply_op("linspace", elementwise.either, (step, nan, asarray(num) > int(endpoint)))
-    return (values, step) if retstep else values
+    return (values, step.astype(step_dtype)) if retstep else values
 
 
 def _as_float(x: ArrayLike) -> ArrayLike:

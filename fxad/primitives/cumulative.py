@@ -49,7 +49,15 @@ from fxad.ir import (
 )
 from fxad.primitives.axes import axis_after_insert
 from fxad.primitives.control.scan import Scan
-from fxad.primitives.elementwise.arithmetic import ADD, MAX, MUL, NEG, SUB
+from fxad.primitives.elementwise.arithmetic import (
+    ADD,
+    MAX,
+    MUL,
+    MUL_NO_NAN,
+    NEG,
+    SUB,
+    scale_tangent_no_nan,
+)
 from fxad.primitives.elementwise.exponential import EXP, LOG1P
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, ORDERED, as_accumulated
 from fxad.primitives.elementwise.logic import AND, EQ, NE, OR
@@ -139,8 +147,8 @@ class LinearRecurrence(LinearInOne):
 
     Type: a, b of one type, float or complex, not float8; those below 32 bits are computed in float32.
     Rule: linear in b; the transpose is the recurrence from the other end with the next factor. d/da is the recurrence
-          of da[i] y[i - 1]. Tangents and cotangents have `skip_zeros`: an element that comes before all that is read
-          has a cotangent of 0, and nan behind it does not matter.
+          of da[i] y[i - 1]. Tangents and cotangents have `skip_zeros`: an element behind all that is read has a
+          cotangent of 0 beside nan and infinities too (`mul_no_nan`).
     Cost: one pass. A long axis is computed in blocks, unless the product of the factors of a block is infinite or nan.
     Source: Blelloch, Prefix Sums and Their Applications (1990), 1.4.
     """
@@ -218,7 +226,9 @@ class LinearRecurrence(LinearInOne):
         y = ctx.one(self, a, b)
         if not isinstance(ta, Zero):
             previous = predecessors(ctx, y, self.axis, self.reverse, Lit.zero(y.aval.with_shape(())))
-            tb = ctx.add(tb, ctx.lin_one(MUL, ta, previous))
+            # of a recurrence of tangents, a previous result of 0 stays 0 beside any factor
+            product = (ta, previous) if self.skip_zeros else (previous, ta)
+            tb = ctx.add(tb, ctx.lin_one(MUL_NO_NAN, *product))
         return (y,), ctx.lin(replace(self, skip_zeros=True), a, tb)
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
@@ -351,7 +361,8 @@ class CumProd(MonoidScan):
     """The product of the elements up to each along `axis`; from the end with `reverse`.
 
     Type: x numeric, not float8; floats below 32 bits are multiplied in float32.
-    Rule: dy[i] = x[i] dy[i - 1] + y[i - 1] dx[i]: right where elements are 0.
+    Rule: dy[i] = x[i] dy[i - 1] + y[i - 1] dx[i]: right where elements are 0. Elements behind the last result that is
+          read have a gradient of 0, whatever they are.
     Cost: one pass.
     Source: stablehlo.while; stablehlo.reduce_window for short axes.
     """
@@ -365,7 +376,7 @@ class CumProd(MonoidScan):
         y = ctx.one(self, x)
         previous = predecessors(ctx, y, self.axis, self.reverse, self.identity(x.aval.dtype))
         recurrence = LinearRecurrence(self.axis, self.reverse, skip_zeros=True)
-        return (y,), ctx.lin(recurrence, x, ctx.lin_one(MUL, t, previous))
+        return (y,), ctx.lin(recurrence, x, scale_tangent_no_nan(ctx, t, previous))
 
 
 class CumExtremum(MonoidScan):
@@ -466,7 +477,7 @@ class CumLogSumExp(Cumulative):
         old = emit_where(ctx, is_nan, nan, old)
         new = emit_where(ctx, is_nan, nan, emit_where(ctx, decided, zero, new))
         recurrence = LinearRecurrence(self.axis, self.reverse, skip_zeros=True)
-        return (y,), ctx.lin(recurrence, old, ctx.lin_one(MUL, t, new))
+        return (y,), ctx.lin(recurrence, old, scale_tangent_no_nan(ctx, t, new))
 
 
 # ---------------------------------------------------------------------------------------------------------- lowering

@@ -11,7 +11,7 @@ from fxad.dtypes import DType
 from fxad.ir import Atom, Atoms, Aval, JvpCtx, Tangent, Tangents, Zero, primitive
 from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, predecessors
-from fxad.primitives.elementwise.arithmetic import MUL
+from fxad.primitives.elementwise.arithmetic import MUL, MUL_NO_NAN
 from fxad.primitives.reduce import PRODUCT, Monoid, Reduction
 from fxad.primitives.shape import ReduceSum, Reshape, Transpose
 from fxad.primitives.slicing import Concatenate, Slice
@@ -24,7 +24,8 @@ class ReduceProd(Reduction):
 
     Type: x of any dtype but bool; the dtype is kept (integers wrap).
     Rule: the tangent is computed by a binary tree of products, so there is no division and zeros need no special case;
-          over a symbolic number of elements, by the products of the elements before and behind each.
+          over a symbolic number of elements, by the products of the elements before and behind each. A factor
+          without a tangent may be infinite or nan beside another with a tangent (`mul_no_nan`).
     Cost: the tangent takes about 3 multiplications per element.
     Source: stablehlo.reduce with stablehlo.multiply; floats below 32 bits are multiplied in float32 and rounded once.
     """
@@ -51,14 +52,14 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
         before, behind = [
             predecessors(ctx, ctx.one(CumProd(0, reverse), x), 0, reverse, unit) for reverse in (False, True)
         ]
-        return ctx.lin_one(ReduceSum((0,)), ctx.lin_one(MUL, t, ctx.one(MUL, before, behind)))
+        return ctx.lin_one(ReduceSum((0,)), ctx.lin_one(MUL_NO_NAN, ctx.one(MUL, before, behind), t))
     if not n:
         return Zero(y)
     while n > 1:
         half = n // 2
         a, b, odd = [_leading_slice(y, lo, hi) for lo, hi in ((0, half), (half, 2 * half), (2 * half, n))]
         xa, xb = ctx.one(a, x), ctx.one(b, x)
-        s = ctx.add(ctx.lin_one(MUL, ctx.lin_one(a, t), xb), ctx.lin_one(MUL, xa, ctx.lin_one(b, t)))
+        s = ctx.add(ctx.lin_one(MUL_NO_NAN, xb, ctx.lin_one(a, t)), ctx.lin_one(MUL_NO_NAN, xa, ctx.lin_one(b, t)))
         t = ctx.lin_one(Concatenate(0), s, ctx.lin_one(odd, t)) if n % 2 else s
         if n > 2:  # the last product is the result itself
             xy = ctx.one(MUL, xa, xb)

@@ -196,6 +196,9 @@ VALUES: dict[str, list[tuple[Case, tuple[Values, ...]]]] = {
             lambda m: m.linspace(1.0, 2.0, 1),
             lambda m: m.linspace(1.0, 2.0, 0),
             lambda m: m.linspace(1j, 2.0, 4),
+            lambda m: m.linspace(1, -1, 7, dtype=m.int32),  # a rounded step was rounded down
+            lambda m: m.linspace(1, -6, 8, dtype=m.int32),
+            lambda m: m.linspace(-99999999, 7, 15, dtype=m.int32),
         ]
     ),
     "meshgrid": of(

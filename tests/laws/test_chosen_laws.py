@@ -372,28 +372,71 @@ CUMULATIVE: Final[dict[str, Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("n", [6, 3000])
 @pytest.mark.parametrize("name", sorted(CUMULATIVE))
 def test_elements_behind_the_last_result_that_is_read(name: str, n: int) -> None:
-    """Results that are not read, or have weight 0, put no nan into the gradient of the elements before them. Neither
-    does the derivative of that gradient. A long axis is computed in blocks."""
+    """Results that are not read, or have weight 0, put no nan into the gradient: it is that of the elements before
+    them, and 0 behind. So is the derivative of that gradient, of a short axis in both modes. A long axis is computed in
+    blocks."""
     f, read = CUMULATIVE[name], n // 2
     weights = np.where(np.arange(n) < read, np.linspace(1.0, 2.0, n), 0.0)
+    over_all = np.linspace(2.0, 1.0, n)
 
     def derivatives(total: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def curvature(slope: Callable[[Any], Any], x: Any) -> list[Any]:
+            w = over_all[: x.shape[0]]
+            backward = fx.grad(lambda x: fnp.sum(slope(x) * w))(x)
+            return [backward, fx.jvp(slope, (x,), (w,))[1] if n < 10 else backward]
+
         slope = fx.grad(lambda x: fnp.sum(total(x)))
-        curvature = fx.grad(lambda x: fnp.sum(slope(x)[:read] * weights[:read]))
-        return lambda x: fnp.stack([slope(x)[:read], curvature(x)[:read]])
+        return lambda x: fnp.stack([slope(x), *curvature(slope, x)])
 
     def of_all(x: Any) -> Any:
         sliced = derivatives(lambda x: f(x)[:read] * weights[:read])
         return sliced(x), derivatives(lambda x: f(x) * weights)(x), fx.vmap(sliced)(x[None])[0]
 
     x = np.linspace(0.99, 1.01, n)
-    want = fx.jit(derivatives(lambda x: f(x) * weights[:read]))(x[:read])
+    want = np.zeros((3, n))
+    want[:, :read] = fx.jit(derivatives(lambda x: f(x) * weights[:read]))(x[:read])
     assert np.isfinite(want).all()
     run = fx.jit(of_all)
     for bad in (np.nan, np.inf, -np.inf):
         x[read + 1] = bad
         for have in run(x):
             np.testing.assert_allclose(have, want, rtol=1e-11, atol=1e-11, err_msg=str(bad))
+
+
+BACKWARD: Final[dict[str, Callable[[Any], Any]]] = {
+    "cumprod": lambda x: lax.cumprod(x, 0, reverse=True),
+    "cumlogsumexp": lambda x: lax.cumlogsumexp(x, 0, reverse=True),
+    "linear_recurrence": lambda x: lax.linear_recurrence(x, x, reverse=True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize("name", sorted(BACKWARD))
+def test_elements_before_those_that_are_read_from_the_end(name: str, dtype: str) -> None:
+    """Each column is read from another row on: of a fixed and of a symbolic number of rows, of several dtypes."""
+    if dtype == "complex64" and name == "cumlogsumexp":
+        pytest.skip("cumlogsumexp is real")
+    f, behind = BACKWARD[name], np.arange(5)[:, None] >= np.array([1, 2, 4])
+    x = np.where(behind, 1.5, np.nan).astype(dtype)
+    slope = fx.grad(lambda x: fnp.sum(fnp.where(behind, f(x), 0).real))
+    want = np.where(behind, slope(fnp.where(behind, x, 1)), 0)
+    np.testing.assert_array_equal(slope(x), want)
+    total = fx.grad(lambda x, behind: fnp.sum(fnp.where(behind, f(x), 0).real))
+    symbolic = fx.trace(total, fx.Spec("n, 3", dtype), fx.Spec("n, 3", "bool"))
+    np.testing.assert_array_equal(fx.specialize(symbolic, n=5)(x, behind), want)
+
+
+def test_a_product_with_an_infinite_factor_of_no_tangent() -> None:
+    """The tangent is that of the moving factor alone, whatever the others are."""
+    for n in (3, 6):
+        x, t = np.full(n, 2.0), np.zeros(n)
+        x[n - 2], t[n - 2] = np.inf, 1.0
+        assert fx.jvp(fnp.prod, (x,), (t,))[1] == 2.0 ** (n - 1)
+        assert fx.jvp(fnp.prod, (x,), (np.zeros(n),))[1] == 0.0
+        of_any = fx.trace(
+            lambda x, t: fx.jvp(fnp.prod, (x,), (t,))[1], fx.Spec("n", "float64"), fx.Spec("n", "float64")
+        )
+        assert fx.specialize(of_any, n=n)(x, t) == 2.0 ** (n - 1)
 
 
 def test_the_first_infinity_has_the_slope_of_a_cumulative_logsumexp() -> None:

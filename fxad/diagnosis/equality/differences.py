@@ -33,6 +33,7 @@ from fxad.primitives.elementwise import (
     Max,
     Min,
     Mul,
+    MulNoNan,
     Neg,
     Pow,
     Sech2,
@@ -70,7 +71,9 @@ _MAX_TRIALS: Final = 60  # of simpler operands
 _MAX_STEPS: Final = 20_000  # of all loops of one run
 
 # operations whose results are zero in float64, and not for real numbers: those where no factor is zero, and all
-_FACTORS: Final = (Mul, Div, Square, IntegerPow, Pow, ReduceProd, CumProd, Igamma, Igammac, RegularizedIncompleteBeta)
+_FACTORS: Final = (
+    Mul, MulNoNan, Div, Square, IntegerPow, Pow, ReduceProd, CumProd, Igamma, Igammac, RegularizedIncompleteBeta,
+)  # fmt: skip
 _POSITIVE: Final = (Exp, Exp2, Logistic, Erfc, Sech2, Softmax)
 _LEAST: Final = 2.0**-1074  # the least positive float
 

@@ -63,6 +63,7 @@ from fxad.primitives.elementwise import (
     Max,
     Min,
     Mul,
+    MulNoNan,
     Ne,
     Neg,
     Not,
@@ -336,6 +337,7 @@ RULES: Final[Mapping[type[Primitive], EvaluationRule]] = MappingProxyType(
         Add: _lifted(ProofDomain.add),
         Sub: _lifted(ProofDomain.sub),
         Mul: _lifted(ProofDomain.mul),
+        MulNoNan: _lifted(ProofDomain.mul),
         Neg: _lifted(ProofDomain.neg),
         Square: _lifted(lambda domain, x: domain.mul(x, x)),
         IntegerPow: _integer_pow,
@@ -391,4 +393,4 @@ RULES: Final[Mapping[type[Primitive], EvaluationRule]] = MappingProxyType(
 _EXACT_FOR_FLOATS: Final = frozenset(
     {SelectN, ConvertElementType, StopGradient, Real, Imag, Complex, OptimizationBarrier, Mark}
 )
-_ROUNDING: Final = frozenset({Add, Sub, Mul, Div, Square, IntegerPow, ReduceSum, DotGeneral})
+_ROUNDING: Final = frozenset({Add, Sub, Mul, MulNoNan, Div, Square, IntegerPow, ReduceSum, DotGeneral})

@@ -43,8 +43,8 @@ def associative_scan(fn: Callable[[Any, Any], object], elems: object, reverse: b
     Rule:   lengths 0 and 1 return `elems`; `fn` is traced about twice for each doubling of the length. A length that is
             no number does not say how many stages there are: then the slices are combined one after the other.
             The gradient multiplies by slices behind those that are read, with a cotangent of 0, so nan or an infinity
-            there makes it nan: put a neutral element in their place. `cumprod`, `cumlogsumexp` and `linear_recurrence`
-            need no such care.
+            there makes it nan: put a neutral element in their place. The rule of `fn` would have to be chosen by the
+            cotangent, and then it is not linear. `cumprod`, `cumlogsumexp` and `linear_recurrence` need no such care.
     Cost:   combines fewer than 2 n slices, in depth 2 log2(n), or n for a length that is no number.
     Raises: ShapeError when leaves differ in length; TreeError, ShapeError, DTypeError when `fn` returns other types.
     Source: Blelloch, Prefix Sums and Their Applications (1990); `jax.lax.associative_scan`

@@ -52,6 +52,11 @@ def scale_tangent(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
     return t if type(t) is Zero else ctx.lin_one(MUL, t, slope)
 
 
+def scale_tangent_no_nan(ctx: JvpCtx, t: Tangent, slope: Atom) -> Tangent:
+    """Return the tangent `t` times a primal value of its type, 0 where `t` or its cotangent is 0."""
+    return t if type(t) is Zero else ctx.lin_one(MUL_NO_NAN, slope, t)
+
+
 def _guarded(hlo: Hlo, op: str, args: HloValues, aval: Aval, at_zero: Callable[[], HloValue]) -> HloValues:
     """Emit a quotient or remainder; integers are never divided by 0: the result is `at_zero` there.
 
@@ -151,10 +156,51 @@ class Mul(Binary, Linear):
 
 
 def _scale_cotangent(ctx: TransposeCtx, ct: Atom, by: Atom) -> Atom:
+    return by if _is_one(ct) else ctx.one(MUL, ct, by)
+
+
+def _is_one(ct: Atom) -> bool:
     # the cotangent of a sum is all ones: 1 * x is x, bit for bit, but for the signs of complex zeros
-    if isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is literal_like(1, ct):
-        return by
-    return ctx.one(MUL, ct, by)
+    return isinstance(ct, Lit) and ct.aval.dtype not in dtypes.COMPLEX and ct is literal_like(1, ct)
+
+
+@final
+@primitive
+class MulNoNan(Binary, Linear):
+    """x * y, but y where y is 0, also for an x that is infinite or nan.
+
+    Derivative rules multiply a tangent y by a factor x that may be infinite or nan where nothing reads the result: then
+    the tangent, or in reverse mode the cotangent, is 0.
+
+    Type:   two float or complex operands of one type.
+    Rule:   linear in y, x held fixed, and linear in x, y held fixed. The transpose in y is x times the cotangent, which
+            is 0 where the cotangent is.
+    Source: stablehlo.multiply, stablehlo.select
+    """
+
+    name: ClassVar[str] = "mul_no_nan"
+    takes: ClassVar[frozenset[DType]] = dtypes.INEXACT
+
+    def compute(self, x: NDArray, y: NDArray) -> object:
+        return np.where(np.equal(y, 0), y, np.multiply(x, y))
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        (is_zero,) = lower_compare(hlo, "EQ", (args[1], hlo.constant(Lit.zero(ins[1]))), ins[1])
+        return hlo.op("stablehlo.select", (is_zero, args[1], *hlo.op("stablehlo.multiply", args, outs)), outs)
+
+    def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
+        of_x = tx if isinstance(tx, Zero) else ctx.lin_one(MUL_NO_NAN, tx, y)
+        return ctx.add(of_x, scale_tangent_no_nan(ctx, ty, x))
+
+    def linear_in(self, flags: tuple[bool, ...]) -> bool:
+        return flags in ((True, False), (False, True))
+
+    def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
+        ct, (x, y) = only_cotangent(cts), args
+        if not isinstance(y, Hole):
+            return ctx.one(MUL_NO_NAN, ct, y), None
+        assert not isinstance(x, Hole), "mul_no_nan is not linear in both"
+        return None, x if _is_one(ct) else ctx.one(MUL_NO_NAN, x, ct)
 
 
 @final
@@ -297,6 +343,7 @@ class Neg(LinearUnary):
 ADD: Final = Add()
 SUB: Final = Sub()
 MUL: Final = Mul()
+MUL_NO_NAN: Final = MulNoNan()
 DIV: Final = Div()
 REM: Final = Rem()
 MAX: Final = Max()

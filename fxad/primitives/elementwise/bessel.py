@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -13,8 +14,9 @@ from fxad.errors import NotDifferentiableError, ParameterError
 from fxad.ir import Atom, Aval, Avals, Hlo, HloValue, HloValues, JvpCtx, NDArray, Tangent, Zero, primitive
 from fxad.primitives.elementwise.annex_g import HloReal
 from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB, scale_tangent
+from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
-from fxad.primitives.elementwise.formula import Formula, formula_program
+from fxad.primitives.elementwise.formula import Formula, formula_program, polynomial
 from fxad.primitives.elementwise.powers import SIGN, IntegerPow
 from fxad.primitives.elementwise.references import scipy_special
 from fxad.primitives.stablehlo import lower_in_float32
@@ -101,7 +103,7 @@ class BesselI0e(Unary):
     """exp(-|x|) I0(x), of the modified Bessel function of the first kind of order 0.
 
     Type:   a float operand, not float8.
-    Rule:   d = i1e(x) - sign(x) i0e(x).
+    Rule:   d = i1e(x) - sign(x) i0e(x); from |x| = 25 on the derivative of the asymptotic series.
     Source: `BesselIOverPower`
     """
 
@@ -115,8 +117,11 @@ class BesselI0e(Unary):
         return BesselIOverPower(0, True).lower(hlo, args, ins, outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        slope = ctx.one(SUB, ctx.one(BESSEL_I1E, x), ctx.one(MUL, ctx.one(SIGN, x), y))
-        return scale_tangent(ctx, t, slope)
+        def near(x: Atom) -> Atom:
+            rise, level = ctx.one(BESSEL_I1E, x), ctx.one(BESSEL_I0E, x)
+            return ctx.one(SUB, rise, ctx.one(MUL, ctx.one(SIGN, x), level))
+
+        return scale_tangent(ctx, t, _scaled_slope(ctx, 0, x, near))
 
 
 @final
@@ -125,7 +130,7 @@ class BesselI1e(Unary):
     """exp(-|x|) I1(x), of the modified Bessel function of the first kind of order 1.
 
     Type:   a float operand, not float8.
-    Rule:   d = (I1(x) / x + I2(x)) exp(-|x|) - sign(x) i1e(x).
+    Rule:   d = (I1(x) / x + I2(x)) exp(-|x|) - sign(x) i1e(x); from |x| = 25 on that of the asymptotic series.
     Source: chlo.bessel_i1e
     """
 
@@ -137,10 +142,34 @@ class BesselI1e(Unary):
         return scipy_special("i1e", x)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
-        first, second = [ctx.one(BesselIOverPower(n, True), x) for n in (1, 2)]
-        rise = ctx.one(ADD, first, ctx.one(MUL, ctx.one(MUL, x, second), x))  # x * x may overflow
-        slope = ctx.one(SUB, rise, ctx.one(MUL, ctx.one(SIGN, x), y))
-        return scale_tangent(ctx, t, slope)
+        def near(x: Atom) -> Atom:
+            first, second = [ctx.one(BesselIOverPower(n, True), x) for n in (1, 2)]
+            rise = ctx.one(ADD, first, ctx.one(MUL, ctx.one(MUL, x, x), second))
+            return ctx.one(SUB, rise, ctx.one(MUL, ctx.one(SIGN, x), ctx.one(BESSEL_I1E, x)))
+
+        return scale_tangent(ctx, t, _scaled_slope(ctx, 1, x, near))
+
+
+def _scaled_slope(ctx: JvpCtx, n: int, x: Atom, near: Callable[[Atom], Atom]) -> Atom:
+    """Return the derivative of exp(-|x|) I_n(x), n = 0 or 1, from its rule `near` for |x| <= 25.
+
+    The terms of the rule cancel: the derivative is about 1 / |2x| of them. So far from 0 it is that of the asymptotic
+    series, and narrow floats are computed in float32.
+    """
+    dtype = x.aval.dtype
+    wide = Formula(ctx, emit_convert(ctx, x, dtypes.accumulated(dtype)))
+    size = abs(wide)
+    far = size > _FAR
+    a = far.where(size, size.like(_FAR))
+    inverse, coefficients = 1 / a, [1.0]
+    for k in range(1, 32 if wide.double else 14):
+        coefficients.append(coefficients[-1] * ((2 * k - 1) ** 2 - 4 * n * n) / (8 * k))
+    slopes = [-(k + 0.5) * c for k, c in enumerate(coefficients)]
+    tail = polynomial(inverse, slopes[::-1]) * inverse * a.rsqrt() * (1 / math.sqrt(2 * math.pi))
+    if n == 0:  # it is even, and its derivative odd
+        tail = (wide > 0).where(tail, -tail)
+    slope = far.where(tail, Formula(ctx, near(far.where(0, wide).atom)))
+    return emit_convert(ctx, slope.atom, dtype)
 
 
 @final

@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.ir import Atom, JvpCtx, Tangent, Zero, primitive
+from fxad.ir import Atom, Avals, Hlo, HloValues, JvpCtx, Lit, Tangent, Zero, primitive
 from fxad.primitives.elementwise import annex_g
 from fxad.primitives.elementwise.annex_g import ComplexFunction, ComplexUnary
 from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, SUB, scale_tangent
@@ -18,6 +18,7 @@ from fxad.primitives.elementwise.family import Binary, from_ufunc, literal_like
 from fxad.primitives.elementwise.logic import LT
 from fxad.primitives.elementwise.powers import ABS, DIRECTION_COSINE, HYPOT, RSQRT, SQUARE
 from fxad.primitives.elementwise.select import emit_where
+from fxad.primitives.stablehlo import bitcast_to_int
 
 
 @final
@@ -203,13 +204,24 @@ class Atan2(Binary):
 
     Type:   two float operands of one type.
     Rule:   (x_dot y - y_dot x) / (x^2 + y^2), nan at the origin.
-    Source: stablehlo.atan2
+    Source: stablehlo.atan2; in float64 with the sign of the ordinate, which XLA loses if it is subnormal
     """
 
     name: ClassVar[str] = "atan2"
     hlo_name: ClassVar[str] = "stablehlo.atan2"
     takes: ClassVar[frozenset[DType]] = dtypes.FLOATING
     compute = from_ufunc(np.arctan2)
+
+    def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
+        (angle,) = hlo.op(self.hlo_name, args, outs)
+        if ins[0].dtype is not dtypes.float64:
+            return (angle,)
+        (angle_bits, bits), (x_bits, _) = [bitcast_to_int(hlo, v, ins[0]) for v in (angle, args[0])]
+        below_sign = hlo.constant(Lit.of(dtypes.RANGES[bits.dtype][1], bits))
+        sign = hlo.constant(Lit.of(dtypes.RANGES[bits.dtype][0], bits))
+        size = hlo.op("stablehlo.and", (angle_bits, below_sign), (bits,))
+        signed = hlo.op("stablehlo.or", (*size, *hlo.op("stablehlo.and", (x_bits, sign), (bits,))), (bits,))
+        return hlo.op("stablehlo.bitcast_convert", signed, outs)
 
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, z: Atom, tx: Tangent, ty: Tangent) -> Tangent:
         dtype = x.aval.dtype

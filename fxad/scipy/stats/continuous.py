@@ -279,7 +279,10 @@ pareto: Final = Continuous(
 
 
 def _t_logpdf(y: Array, df: Array) -> Array:
-    return -lax.betaln(df / 2, 0.5) - 0.5 * fnp.log(df) - (df + 1) / 2 * _log1p_square(y / fnp.sqrt(df))
+    normal = df == math.inf
+    many = fnp.where(normal, 1, df)
+    by_t = -lax.betaln(many / 2, 0.5) - 0.5 * fnp.log(many) - (many + 1) / 2 * _log1p_square(y / fnp.sqrt(many))
+    return fnp.where(normal, -0.5 * fnp.square(y) - 0.5 * math.log(2 * math.pi), by_t)
 
 
 def _t_has_normal(y: Array, df: Array) -> Array:

@@ -344,6 +344,7 @@ _OF_OPERANDS: Final[Mapping[type[Primitive], PairRule]] = MappingProxyType(
         arithmetic.Add: add,
         arithmetic.Sub: sub,
         arithmetic.Mul: mul,
+        arithmetic.MulNoNan: lambda x, y: _where(y[0] == 0, y, mul(x, y)),
         arithmetic.Div: div,
         arithmetic.Neg: neg,
         arithmetic.Max: lambda x, y: _where(x[0] >= y[0], x, y),
