@@ -122,7 +122,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: object = None) -> Array:
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the upper half of the bits of the product of two integer arrays.
 
-    Type:   integers of one dtype and shape, or an array and a number -> that dtype.
+    Type:   integers of one dtype, of shapes that broadcast, or an array and a number -> that dtype.
     Law:    x * y = mulhi(x, y) * 2**n + the lower n bits, for n bits; rounded down, also below 0.
     Raises: DTypeError, ShapeError.
     Source: Knuth, The Art of Computer Programming 2, 4.3.1, for 64 bits.

@@ -342,8 +342,8 @@ def _piece(x: Array, fn: Callable[..., ArrayLike] | Scalar, args: tuple[object, 
 
 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = False) -> Array:
-    """Return `a` with the values `v`, repeated as needed, at the indices `ind` of the flattened array. `inplace` is
-    False.
+    """Return `a` with the values `v`, repeated as needed, at the indices `ind` of the flattened array; `a` if there are
+    no values. `inplace` is False.
 
     Rule:   indices out of range are left out; with `mode` "clip" they are moved to the nearest element (a negative one
             to the first), with "wrap" taken modulo the size.
@@ -356,7 +356,9 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
             raise ParameterError(f"put: mode {mode!r} is not one of clip, wrap", remedy=remedy)
         places = apply_op("put", index_arrays.ravel_multi_index, (places,), (array.size,), mode)
     flat_values = as_array("put", v, 2).ravel()
-    if flat_values.size != places.size and flat_values.size:
+    if not flat_values.size:  # NumPy puts nothing then
+        return array
+    if flat_values.size != places.size:
         flat_values = take(flat_values, np.arange(places.size) % flat_values.size)
     return array.ravel().at[places].set(flat_values).reshape(array.shape)
 

@@ -89,10 +89,10 @@ def same_type(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
 
 
 def mulhi(emit: Emit, x: Atom, y: Atom) -> Atoms:
-    """Return the upper half of the product of integers of one dtype; one may be a scalar."""
+    """Return the upper half of the product of integers of one dtype; axes of size 1 are repeated."""
     if not dtypes.is_integer(x.aval.dtype) or x.aval.dtype is not y.aval.dtype:
         raise DTypeError(f"mulhi: takes integers of one dtype, got {x.aval} and {y.aval}")
-    shape, dtype = x.aval.shape or y.aval.shape, x.aval.dtype
+    shape, dtype = common_shape("mulhi", x.aval.shape, y.aval.shape), x.aval.dtype
     x, y = broadcast(emit, x, shape), broadcast(emit, y, shape)
     bits = 8 * dtype.itemsize
     if bits < 64:

@@ -115,8 +115,12 @@ _NAMES: Final = MappingProxyType({
 })  # fmt: skip
 
 
+_BY_DIGITS: Final = ("", "high", "highest")
+
+
 def to_precision(op: str, precision: PrecisionLike, *, algorithms: bool = False) -> str:
-    """Return a `precision` argument as a parameter of primitives, or the name of an algorithm if `algorithms`.
+    """Return a `precision` argument as a parameter of primitives, or the name of an algorithm if `algorithms`. Of two
+    precisions, one for each operand, the higher one holds for both.
 
     Raises: ParameterError.
     """
@@ -138,11 +142,7 @@ def to_precision(op: str, precision: PrecisionLike, *, algorithms: bool = False)
         raise ParameterError(
             f"{op}: precision {shown(precision)}", remedy='use "default", "high" or "highest", or lax.Precision'
         ) from None
-    if left != right:
-        raise ParameterError(
-            f"{op}: precision {shown(precision)} differs between the operands", remedy="give one for both"
-        )
-    return left
+    return max(left, right, key=_BY_DIGITS.index)
 
 
 def _algorithm(op: str, precision: PrecisionLike) -> str:

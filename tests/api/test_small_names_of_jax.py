@@ -48,6 +48,9 @@ def test_mulhi_is_the_upper_half_of_the_product(dtype: dtypes.DType) -> None:
     np.testing.assert_array_equal(lax.mulhi(x, y), want)
     assert lax.mulhi(x, y).dtype == dtype
     np.testing.assert_array_equal(fx.vmap(lax.mulhi, in_axes=(0, None))(x, int(high)), lax.mulhi(x, int(high)))
+    np.testing.assert_array_equal(
+        lax.mulhi(x[:, None], y[None, :3]), lax.mulhi(x[:, None].repeat(3, 1), y[None, :3].repeat(200, 0))
+    )
 
 
 def test_mul_converts_its_factors_first() -> None:

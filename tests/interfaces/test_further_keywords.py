@@ -86,6 +86,7 @@ def test_put_with_a_mode() -> None:
         np.put(want, at, [10.0, 20, 30], mode=mode)
         close(fnp.put(x, at, np.array([10.0, 20, 30]), mode), want)
         close(fx.jit(lambda i, mode=mode: fnp.put(x, i, np.array([10.0, 20, 30]), mode=mode))(at), want)
+    close(fnp.put(x, at, np.zeros(0)), x)
     with pytest.raises(ParameterError, match="put: mode 'raise' is not one of clip, wrap"):
         fnp.put(x, at, 1.0, "raise")
 
