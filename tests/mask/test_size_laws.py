@@ -182,7 +182,9 @@ FROM_ONE: Final = (
 
 @pytest.mark.parametrize("text", FROM_ONE)
 def test_sizes_from_one_on(text: str) -> None:
-    f = lambda x, fnp=fnp: eval(text, {"x": x, "n": x.shape[0], "fnp": fnp})  # noqa: E731
+    def f(x: Any, fnp: Any = fnp) -> Any:
+        return eval(text, {"x": x, "n": x.shape[0], "fnp": fnp})
+
     program = fx.trace(f, fx.Spec("n>=1"))
     for n in SIZES[1:]:
         x = np.arange(1.0, n + 1, dtype=np.float32) ** 2

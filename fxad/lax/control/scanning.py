@@ -244,8 +244,7 @@ def _bound_beside(bound: ArrayLike, other: ArrayLike) -> ArrayLike:
     """Return a bound: a traced number takes the dtype of an array that is the other bound, as a number does."""
     if type(bound) is not TracedNumber or type(other) is TracedNumber or bound.number_type is not INT:
         return bound
-    is_array = isinstance(other, Array | np.ndarray)
-    return bound.beside(other.dtype) if is_array and is_integer(other.dtype) else bound
+    return bound.beside(other.dtype) if isinstance(other, Array | np.ndarray) and is_integer(other.dtype) else bound
 
 
 def _index_type(bounds: dict[str, ArrayLike]) -> Aval:
