@@ -38,7 +38,7 @@ class ChosenArguments:
         numbers, n = argument_keys(argnums, int), len(positional)
         if numbers is None:
             raise ArgumentError(
-                f"{what}: argnums is {argnums!r}, not an int or a sequence of ints",
+                f"{what}: argnums is {shown(argnums)}, not an int or a sequence of ints",
                 remedy="number the positional arguments from 0; negative numbers count from the last",
             )
         if not all([-n <= k < n for k in numbers]):
@@ -72,7 +72,7 @@ class ChosenArguments:
         for k in keys:
             if isinstance(k, str) and k not in by_name:
                 raise ArgumentError(
-                    f"{what}: {role} has {k!r}, which is no argument of {program.name}",
+                    f"{what}: {role} has {shown(k)}, which is no argument of {program.name}",
                     remedy=f"its arguments are {', '.join(by_name)}",
                 )
             if isinstance(k, int) and not -n <= k < n:

@@ -261,10 +261,11 @@ class StaticJitted(_JittedFunction[P, R]):
     def _split(
         self, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> tuple[Jitted[..., R], tuple[object, ...], dict[str, object]]:
+        names = tuple(kwargs)
         key, fixed, args, kwargs = self._statics.split(args, kwargs)
         jitted = self._jitted.get(key)
         if jitted is None:
-            jitted = Jitted(self._statics.bound(fixed), self._options_without_statics)
+            jitted = Jitted(self._statics.bound(fixed, names), self._options_without_statics)
             if len(self._jitted) and _log.isEnabledFor(logging.INFO):
                 what = function_name(self.fn), self._statics.values_text(fixed), len(self._jitted)
                 _log.info("jit of %s: called with new static values: %s (%d before)", *what)

@@ -83,7 +83,7 @@ def _number_of_examples(what: str, size: int) -> int:
     if type(size) is Size and at_least(size, 0):
         return size
     if not _is_axis(size) or index(size) < 0:
-        raise ParameterError(f"{what}: axis_size is {size!r}, not a number of examples", remedy="give an int >= 0")
+        raise ParameterError(f"{what}: axis_size is {shown(size)}, not a number of examples", remedy="give an int >= 0")
     return index(size)
 
 

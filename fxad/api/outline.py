@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from fxad import transforms
 from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.lift import lift
-from fxad.errors import ArgumentError
+from fxad.errors import ArgumentError, shown
 from fxad.tracing.program import Program
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ def outline(f: Callable[..., object], *, min_cost: float = 0.0, waste: float = 0
 
 def _check_not_negative(name: str, value: object, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ArgumentError(f"outline: {name} is {value!r}, not a number >= 0", remedy=f"give {remedy}")
+        raise ArgumentError(f"outline: {name} is {shown(value)}, not a number >= 0", remedy=f"give {remedy}")
 
 
 @overload

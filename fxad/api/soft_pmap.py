@@ -10,7 +10,7 @@ from fxad.api.decorator_form import NoFunction, Rewrite, decorator_form
 from fxad.api.mapped_axes import AxesPrefix, mapped_axes_of_results
 from fxad.api.pmap import checked_devices, map_each_index, spec_along
 from fxad.api.shard_map import FOR_OUT_AXES, ManualAxes, map_over_devices, varying_result_error
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.operations.arguments import plain_ints
 from fxad.runtime import Device, device_count
 from fxad.sharding import ids_of
@@ -134,7 +134,7 @@ def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | N
     if len(set(listed)) != len(listed):
         raise ParameterError(f"{what}: devices has a device twice", remedy="give distinct devices, or their number")
     if count < 1:
-        raise ParameterError(f"{what}: devices is {devices!r}", remedy="give one device or more, or their number")
+        raise ParameterError(f"{what}: devices is {shown(devices)}", remedy="give one device or more, or their number")
     if size % count:
         raise ShapeError(
             f"{what}: the axis has size {size}, which {count} devices do not divide",

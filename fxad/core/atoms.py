@@ -27,7 +27,7 @@ from fxad.core.sizes.polynomials import exact_text
 from fxad.core.sizes.size import Size, evaluate
 from fxad.core.weak import WeakTable
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, SizeError, TypecheckError
+from fxad.errors import ArgumentError, DTypeError, FxadError, ShapeError, SizeError, TypecheckError, shown
 
 Shape: TypeAlias = tuple[int, ...]  # of ints, and of `Size`s in a program of symbolic shape
 NDArray: TypeAlias = npt.NDArray[np.generic]
@@ -147,7 +147,9 @@ def as_shape(shape: int | Iterable[int]) -> Shape:
             remedies = [e.remedy for e in (item_error, shape_error) if isinstance(e, FxadError)]
             if isinstance(shape, tuple | list) and any([type(d) is str for d in shape]):
                 remedies = [f'a shape with names is one text: "{", ".join(map(str, shape))}"']
-            raise ShapeError(f"shape: {shape!r} is not a sequence of integers", remedy="".join(remedies[-1:])) from None
+            raise ShapeError(
+                f"shape: {shown(shape)} is not a sequence of integers", remedy="".join(remedies[-1:])
+            ) from None
     if any([type(d) is int and d < 0 for d in out]):
         raise ShapeError(f"shape: {out} has a negative size")
     if any([type(d) is int and d >= 1 << 63 for d in out]):

@@ -111,7 +111,7 @@ def _argument_key(
             names = [*positional, *sorted({*parameters} - {*positional})]
             remedy = "number its arguments" if any_number else "it takes no arguments"
             raise ParameterError(
-                f"{what}: donate has {argument!r}, which is no argument of it",
+                f"{what}: donate has {shown(argument)}, which is no argument of it",
                 remedy=f"its arguments are {', '.join(names)}" if names else remedy,
             )
         return argument

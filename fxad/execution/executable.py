@@ -269,7 +269,8 @@ def lower(program: Program[P, R], units: Units = "auto", passes: Passes | None =
     """
     if not isinstance(program, Program):
         raise ArgumentError(
-            f"lower: takes a Program, got {program!r}", remedy="trace the function first: lower(trace(f, *examples))"
+            f"lower: takes a Program, got {shown(program)}",
+            remedy="trace the function first: lower(trace(f, *examples))",
         )
     check_passes("lower", passes)
     check_bound(program)
@@ -292,7 +293,7 @@ def check_choice(what: str, units: object) -> None:
     """Check that `units` is a valid choice of units. Raises: ParameterError."""
     if not (isinstance(units, str) and units in ("auto", "none")) and not callable(units):
         raise ParameterError(
-            f"{what}: units must be 'auto', 'none' or a predicate, got {units!r}",
+            f"{what}: units must be 'auto', 'none' or a predicate, got {shown(units)}",
             remedy="a predicate takes the body of a call, a Jaxpr, and says whether it is a unit",
         )
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from fxad.core.sizes.size import maximum
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import Shape
 from fxad.lax.shapes import rev
 from fxad.operations import windows
@@ -57,7 +57,7 @@ def conv_dimension_numbers(
     triple = to_tuple("conv", "dimension_numbers", dimension_numbers)
     if len(triple) != 3 or not all([isinstance(s, str) for s in triple]):
         raise ParameterError(
-            f"conv: dimension_numbers {dimension_numbers!r} is not a triple of strings",
+            f"conv: dimension_numbers {shown(dimension_numbers)} is not a triple of strings",
             remedy='write ("NHWC", "HWIO", "NHWC"), or ConvDimensionNumbers of axes',
         )
     lhs, rhs, out = triple
@@ -80,7 +80,7 @@ def padtype_to_pads(
     the start); `VALID` pads nothing."""
     kind = padding.upper() if isinstance(padding, str) else ""
     if kind not in ("SAME", "SAME_LOWER", "VALID"):
-        raise ParameterError(f"conv: padding {padding!r} is not one of SAME, SAME_LOWER, VALID")
+        raise ParameterError(f"conv: padding {shown(padding)} is not one of SAME, SAME_LOWER, VALID")
     pairs = []
     shape, window, strides = [
         to_ints("padtype_to_pads", what, values)
@@ -101,7 +101,7 @@ def padding_pairs(op: str, padding: ConvPadding, n: int) -> Padding | None:
         return None
     pairs = [to_ints(op, "padding", p) for p in to_tuple(op, "padding", padding)]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
-        raise ParameterError(f"{op}: padding {padding!r} is not one (low, high) pair for each of {n} axes")
+        raise ParameterError(f"{op}: padding {shown(padding)} is not one (low, high) pair for each of {n} axes")
     return tuple([(p[0], p[1]) for p in pairs])
 
 
@@ -175,7 +175,7 @@ def _named_padding(
 ) -> Padding:
     if any([b != 1 for b in base]) and padding.upper() != "VALID":
         raise ParameterError(
-            f"{op}: padding {padding!r} has no meaning with lhs_dilation {base}",
+            f"{op}: padding {shown(padding)} has no meaning with lhs_dilation {base}",
             remedy="give (low, high) pairs, or use conv_transpose",
         )
     window = [dilated_size(w[a], d) for a, d in zip(specs.rhs_spec[2:], dilation, strict=True)]
@@ -279,7 +279,7 @@ def _transposed_padding(padding: str, window: int, stride: int) -> tuple[int, in
         case "VALID":
             low, total = window - 1, total + max(window - stride, 0)
         case _:
-            raise ParameterError(f"conv_transpose: padding {padding!r} is not one of SAME, VALID")
+            raise ParameterError(f"conv_transpose: padding {shown(padding)} is not one of SAME, VALID")
     return low, total - low
 
 

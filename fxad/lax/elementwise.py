@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 from fxad import dtypes
 from fxad.core.trees import tree
-from fxad.errors import ArgumentError, described
+from fxad.errors import ArgumentError, described, shown
 from fxad.ir import Atom, Emit, Lit, Primitive
 from fxad.lax.documented import F, documented, unary
 from fxad.primitives.elementwise.arithmetic import DIV, NEG
@@ -110,7 +110,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
         exponent = index(y)
     except TypeError:
         raise ArgumentError(
-            f"integer_pow: the exponent is {described(y)}, not an int: {y!r}", remedy="use pow"
+            f"integer_pow: the exponent is {described(y)}, not an int: {shown(y)}", remedy="use pow"
         ) from None
     return binder().bind(IntegerPow(exponent), (x,))[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum, unique
 
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
 from fxad.operations.methods import static_ints
 from fxad.primitives.fft import KINDS, Fft
 from fxad.tracing.array import Array, ArrayLike, binder
@@ -26,7 +26,7 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
 
     Type: for RFFT and IRFFT the sizes are those of the real side; on the complex side the last is n // 2 + 1.
     """
-    kind = str(fft_type).upper()
+    kind = str(fft_type).upper() if isinstance(fft_type, str) else shown(fft_type)
     if kind not in KINDS:
         raise ParameterError(f"fft: {kind!r} is not one of {' '.join(KINDS)}")
     return binder().bind(Fft(kind, static_ints("fft", "fft_lengths", (fft_lengths,))), (x,))[0]

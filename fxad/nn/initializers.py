@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import fxad.numpy as fnp
 from fxad import dtypes, lax, random
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Shape, as_shape
 from fxad.operations.arguments import text
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
@@ -108,10 +108,12 @@ def variance_scaling(
     distribution = text("variance_scaling", "distribution", distribution)
     mode = text("variance_scaling", "mode", mode)
     if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
-        raise ParameterError(f"variance_scaling: mode {mode!r} is not one of fan_in, fan_out, fan_avg, fan_geo_avg")
+        raise ParameterError(
+            f"variance_scaling: mode {shown(mode)} is not one of fan_in, fan_out, fan_avg, fan_geo_avg"
+        )
     if distribution not in ("uniform", "normal", "truncated_normal"):
         raise ParameterError(
-            f"variance_scaling: distribution {distribution!r} is not one of uniform, normal, truncated_normal"
+            f"variance_scaling: distribution {shown(distribution)} is not one of uniform, normal, truncated_normal"
         )
 
     def draw(key: ArrayLike, sizes: Shape, dtype: DType) -> Array:

@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 import opt_einsum
 
 from fxad import dtypes
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import as_shape
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, promote_arguments
@@ -156,7 +156,9 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Arra
     trim = text("trim_zeros", "trim", trim)
     array = as_array("trim_zeros", filt)
     if not array.ndim or not set(trim.lower()) <= {"f", "b"}:
-        raise ParameterError(f"trim_zeros: takes an array with axes, 'f', 'b' or 'fb', got {array.aval} and {trim!r}")
+        raise ParameterError(
+            f"trim_zeros: takes an array with axes, 'f', 'b' or 'fb', got {array.aval} and {shown(trim)}"
+        )
     places = concrete_value("trim_zeros", filt, "slice the array where you know it to be zero").nonzero()
     window = [slice(None)] * array.ndim
     for k in normalize_axes("trim_zeros", axis, array.ndim):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypeAlias, cast, overload
+from typing import Final, Literal, TypeAlias, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -299,7 +299,7 @@ def meshgrid(*arrays: ArrayLike, copy: bool = True, sparse: bool = False, indexi
     sparse, _ = flag("meshgrid", "sparse", sparse), flag("meshgrid", "copy", copy)
     indexing = text("meshgrid", "indexing", indexing)
     if indexing not in ("xy", "ij"):
-        raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}")
+        raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {shown(indexing)}")
     vectors = [as_array("meshgrid", x, k) for k, x in enumerate(arrays)]
     sizes = [a.size for a in vectors]
     order = list(range(len(vectors)))
@@ -432,14 +432,37 @@ def _stack_nested(x: Sequence[object], want: dtypes.DType | None) -> Array:
     dtype = want or _dtype_of(leaves)
     if any([isinstance(leaf, Array) or type(leaf) is Size or type(leaf) in NUMBER_ARGUMENTS for leaf in leaves]):
         return _stack_scalars(x, dtype)
+    if any([isinstance(leaf, _NOT_NUMERIC) for leaf in leaves]):  # NumPy converts text, None and dates to numbers
+        _check_elements(leaves)
     try:
         value = np.asarray(cast("npt.ArrayLike", x), dtype=dtype if leaves else None)
-    except ValueError:
-        message = "asarray: the rows of nested lists must have one length"
-        raise ArgumentError(message, remedy="fill the rows up; mask computes with ragged sizes") from None
+    except (TypeError, ValueError) as e:
+        _check_elements(leaves)
+        if isinstance(e, ValueError) and _is_ragged(x):
+            message = "asarray: the rows of nested lists must have one length"
+            raise ArgumentError(message, remedy="fill the rows up; mask computes with ragged sizes") from None
+        raise DTypeError(f"asarray: {e}: {dtype.name} cannot hold it", remedy="give another dtype") from None
     except OverflowError as e:
         raise DTypeError(f"asarray: {e}", remedy="give a wider dtype") from None
     return as_array("asarray", value.astype(dtype))
+
+
+_NOT_NUMERIC: Final = (str, bytes, type(None), np.character, np.datetime64, np.timedelta64)
+
+
+def _check_elements(leaves: Sequence[object]) -> None:
+    """Check that the items of nested lists are numbers and arrays. Raises: ArgumentError, DTypeError."""
+    for leaf in leaves:
+        if not is_number(leaf):
+            aval_of(leaf, "asarray: an element")
+
+
+def _is_ragged(x: object) -> bool:
+    try:
+        np.asarray(cast("npt.ArrayLike", x))
+    except ValueError:
+        return True
+    return False
 
 
 def _nested_items(x: object) -> Iterator[object]:

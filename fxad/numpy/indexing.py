@@ -353,7 +353,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, 
     if mode is not None:
         if not isinstance(mode, str) or mode not in ("clip", "wrap"):
             remedy = "a traced program cannot raise: choose 'clip' or 'wrap'"
-            raise ParameterError(f"put: mode {mode!r} is not one of clip, wrap", remedy=remedy)
+            raise ParameterError(f"put: mode {shown(mode)} is not one of clip, wrap", remedy=remedy)
         places = apply_op("put", index_arrays.ravel_multi_index, (places,), (array.size,), mode)
     flat_values = as_array("put", v, 2).ravel()
     if not flat_values.size:  # NumPy puts nothing then
@@ -453,6 +453,10 @@ def delete(
         is_kept = full((n,), True).at[places].set(False)
         return take(array, nonzero(is_kept, size=maximum(n - places.size, 0))[0], axis=k, mode="promise_in_bounds")
     deleted_places = _concrete_indices("delete", obj, array.shape[k], 0)
+    if deleted_places.size == 1:
+        place = int(deleted_places.flat[0]) + array.shape[k] * (int(deleted_places.flat[0]) < 0)
+        before, behind = [(*[slice(None)] * k, s) for s in (slice(None, place), slice(place + 1, None))]
+        return concat([array[before], array[behind]], k)
     return take(array, np.delete(np.arange(array.shape[k]), deleted_places), axis=k)
 
 
@@ -515,6 +519,9 @@ def insert(arr: ArrayLike, obj: ConstantIndex, values: ArrayLike, axis: int | No
         places = broadcast_to(_traced_places(positions, n, 1), (count,))
         by_place = argsort(concat([broadcasted_iota(places.dtype, (n,), 0) * 2 + 1, places * 2]), stable=True)
         return take(concat([array, values.astype(array.dtype)], k), by_place, axis=k, mode="promise_in_bounds")
-    places_for_numpy = positions if positions.ndim else int(positions)
-    order: NDArray = by_numpy("insert", np.insert, np.arange(n), places_for_numpy, np.arange(n, n + count))
+    if not positions.ndim:
+        place = int(positions) + n * (int(positions) < 0)
+        before, behind = [(*[slice(None)] * k, s) for s in (slice(None, place), slice(place, None))]
+        return concat([array[before], values.astype(array.dtype), array[behind]], k)
+    order: NDArray = by_numpy("insert", np.insert, np.arange(n), positions, np.arange(n, n + count))
     return take(concat([array, values.astype(array.dtype)], k), order, axis=k, mode="promise_in_bounds")

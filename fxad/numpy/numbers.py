@@ -9,7 +9,7 @@ from typing import Final, cast
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.errors import DTypeError, ParameterError
+from fxad.errors import DTypeError, ParameterError, shown
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import (
     array_equal,
@@ -119,7 +119,7 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
 
 def _bit_positions(bitorder: str, name: str) -> tuple[int, ...]:
     if bitorder not in ("big", "little"):
-        raise ParameterError(f"{name}: bitorder must be 'big' or 'little', got {bitorder!r}")
+        raise ParameterError(f"{name}: bitorder must be 'big' or 'little', got {shown(bitorder)}")
     return tuple(range(7, -1, -1)) if bitorder == "big" else tuple(range(8))
 
 

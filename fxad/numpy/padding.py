@@ -11,7 +11,7 @@ import numpy as np
 from fxad import dtypes
 from fxad.core.sizes.lower_bounds import at_least
 from fxad.core.sizes.size import Size
-from fxad.errors import ArgumentError, ParameterError, ShapeError, described
+from fxad.errors import ArgumentError, ParameterError, ShapeError, described, shown
 from fxad.numpy.apply import apply_op, as_array
 from fxad.numpy.binary import subtract
 from fxad.numpy.composites import jit_composite
@@ -79,7 +79,7 @@ def pad(
             f"pad: takes no {next(iter(kwargs))}", remedy="further arguments are for a function as the mode"
         )
     if mode not in MODES:
-        raise ParameterError(f"pad: mode {mode!r} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
+        raise ParameterError(f"pad: mode {shown(mode)} is not one of fxad's", remedy=f"use one of {' '.join(MODES)}")
     options = {
         "constant_values": constant_values, "end_values": end_values, "stat_length": stat_length,
         "reflect_type": reflect_type,
@@ -90,7 +90,7 @@ def pad(
                 f"pad: mode {mode!r} takes no {name}", remedy=f"leave it out: it is for {' '.join(modes)}"
             )
     if reflect_type not in (None, "even", "odd"):
-        raise ParameterError(f"pad: reflect_type {reflect_type!r} is not 'even' or 'odd'")
+        raise ParameterError(f"pad: reflect_type {shown(reflect_type)} is not 'even' or 'odd'")
     if mode in ("constant", "empty"):
         return _pad_constant(x, widths, 0 if constant_values is None else constant_values)
     for axis, (n, width) in enumerate(zip(x.shape, widths, strict=True)):
@@ -123,7 +123,7 @@ def _widths(given: Widths, x: Array) -> PadWidths:
     else:
         pairs = _pairs("widths", given, x.ndim, f"pair, or one for each of the axes of {x.aval}")
     if any([at_least(-1 - n, 0) for pair in pairs for n in pair]):
-        raise ShapeError(f"pad: widths {given} must not be below 0", remedy="slice the array to make it smaller")
+        raise ShapeError(f"pad: widths {shown(given)} must not be below 0", remedy="slice the array to make it smaller")
     return pairs
 
 
@@ -138,9 +138,9 @@ def _pairs(what: str, given: object, count: int, forms: str) -> PadWidths:
     try:
         pairs = np.broadcast_to(array if array.size else array.reshape(-1, 2), (count, 2)).tolist()
     except ValueError:
-        raise ShapeError(f"pad: {what} {given} are not one {forms}") from None
+        raise ShapeError(f"pad: {what} {shown(given)} are not one {forms}") from None
     if not all([type(n) in (int, Size) for pair in pairs for n in pair]):
-        raise ParameterError(f"pad: {what} {given} must be ints")
+        raise ParameterError(f"pad: {what} {shown(given)} must be ints")
     return tuple([(a, b) for a, b in pairs])
 
 

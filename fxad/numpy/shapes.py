@@ -20,7 +20,7 @@ from fxad.operations.at import default_fill
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axis_index
 from fxad.operations.methods import static_ints
 from fxad.primitives.elementwise.logic import GE, LT
-from fxad.primitives.index import index_dtype
+from fxad.primitives.index import INT32_MAX, index_dtype
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 Arrays = Sequence[ArrayLike]
@@ -118,6 +118,13 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[ArrayLike], axis: AxisLike = 
     return array
 
 
+def _as_wide(places: Array, n: int) -> Array:
+    """Return places in an integer dtype that also holds n: int8 has no 200, and int32 no 2**31."""
+    dtype = index_dtype((n,))
+    narrow = places.dtype in dtypes.INTEGER and places.dtype.itemsize < dtype.itemsize
+    return places.astype(dtype) if narrow else places
+
+
 def _roll_traced(x: Array, shift: Array, axis: int) -> Array:
     """Return x, shifted by a number of places that the program computes: a window of x twice."""
     n = x.shape[axis]
@@ -125,7 +132,7 @@ def _roll_traced(x: Array, shift: Array, axis: int) -> Array:
         shift = shift.astype(dtypes.int32)  # NumPy's True is 1
     if shift.dtype not in dtypes.INTEGER or shift.ndim:
         raise DTypeError(f"roll: a shift must be one integer, got {shift.aval}", remedy="shift.astype('int32')")
-    wide = shift.astype(index_dtype((2 * n,))) if shift.dtype.itemsize < 4 else shift
+    wide = _as_wide(shift, 2 * n)
     places = apply_op("roll", arithmetic.remainder, (wide, maximum(n, 1)))
     return lax.dynamic_slice_in_dim(concat([x, x], axis), n - places, n, axis)
 
@@ -288,7 +295,9 @@ def take(
     no_out("take", out)
     flag("take", "unique_indices", unique_indices), flag("take", "indices_are_sorted", indices_are_sorted)
     array = as_array("take", a)
-    places = by_numpy("take", np.asarray, indices) if isinstance(indices, list | tuple) else indices
+    # NumPy's int64 holds an int that is no i32
+    plain = isinstance(indices, list | tuple) or (type(indices) is int and abs(indices) > INT32_MAX)
+    places = by_numpy("take", np.asarray, indices) if plain else indices
     aval = aval_of(places, "take: argument 1")
     if aval.dtype not in dtypes.INTEGER and aval.size:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
@@ -326,9 +335,8 @@ def take_along_axis(
     n = array.shape[k]
     named = mode if isinstance(mode, str) else None
     if wraps == (named == "clip") and named != "wrap":
-        places = as_array("take_along_axis", at, 1)
+        places = _as_wide(as_array("take_along_axis", at, 1), n)
         if places.dtype in dtypes.INTEGER - dtypes.UNSIGNED:
-            places = places.astype(dtypes.int32) if places.dtype.itemsize < 4 else places
             inside = apply_op("take_along_axis", arithmetic.binary, (places, 0), GE)
             other = places + n if wraps else -n - 1  # of this, `clip` makes the first element
             at = apply_op("take_along_axis", elementwise.either, (places, other, inside))
@@ -357,12 +365,11 @@ def _taken(
     if not (isinstance(mode, str) and mode in ("clip", "wrap", "fill", "promise_in_bounds")):
         raise ParameterError(f"{name}: mode {shown(mode)}", remedy='use "fill", "clip", "wrap" or "promise_in_bounds"')
     if fill_value is not None and mode != "fill":
-        raise ParameterError(f'{name}: fill_value goes with mode="fill", got mode {mode!r}', remedy='mode="fill"')
+        raise ParameterError(f'{name}: fill_value goes with mode="fill", got mode {shown(mode)}', remedy='mode="fill"')
     if mode == "promise_in_bounds":
         return pick(x, at)
-    n, places = x.shape[axis], as_array(name, at, 1)
-    if places.dtype in dtypes.INTEGER and places.dtype.itemsize < 4:
-        places = places.astype(dtypes.int32)  # int8 has no 200
+    n = x.shape[axis]
+    places = _as_wide(as_array(name, at, 1), n)
     if mode == "clip":
         return pick(x, apply_op(name, elementwise.clip, (places, 0, n - 1)))
     if mode == "wrap":

@@ -64,7 +64,7 @@ def _convolve_checked(
 ) -> Array:
     x, y = as_array(name, a), as_array(name, v, 1)
     if mode not in _OVERLAPS:
-        raise ParameterError(f"{name}: mode {mode!r} is not one of {' '.join(_OVERLAPS)}")
+        raise ParameterError(f"{name}: mode {shown(mode)} is not one of {' '.join(_OVERLAPS)}")
     for k, array in enumerate((x, y)):
         if array.ndim > 1 or not array.size:
             raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")

@@ -43,7 +43,7 @@ def top_k(
     flag("top_k", "sorted", sorted)
     array = as_array("top_k", a)
     if text("top_k", "mode", mode) not in ("largest", "smallest"):
-        raise ParameterError(f"top_k: mode is {mode!r}", remedy='use "largest" or "smallest"')
+        raise ParameterError(f"top_k: mode is {shown(mode)}", remedy='use "largest" or "smallest"')
     if mode == "largest":
         values, places = apply_op_all("top_k", sorting.top_k, (array,), k, axis)
         return values, places

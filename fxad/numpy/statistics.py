@@ -356,7 +356,7 @@ def _quantile(
     array = as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)
     if method not in METHODS:
-        raise ParameterError(f"{name}: method {method!r} is not known", remedy=f"use one of {' '.join(METHODS)}")
+        raise ParameterError(f"{name}: method {shown(method)} is not known", remedy=f"use one of {' '.join(METHODS)}")
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: complex numbers have no order, got {array.aval}")
     if not all([array.shape[a] for a in axes]):
@@ -366,7 +366,7 @@ def _quantile(
             _unweighted_quantiles, array, _probabilities(name, q, scale), scale, axes, method, keepdims, skip_nans
         )
     if method != "inverted_cdf":
-        raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {method!r}")
+        raise ParameterError(f"{name}: weights are for method 'inverted_cdf', not {shown(method)}")
     w = as_array(name, weights, 2)
     if w.shape != array.shape:
         if len(axes) != 1 or w.shape != (array.shape[axes[0]],):

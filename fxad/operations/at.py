@@ -293,5 +293,7 @@ def fill_literal(name: str, x: Aval, value: bool | complex | np.generic | None) 
         value = cast("np.generic", np.asarray(value)[()])
     value_dtype = value.dtype if isinstance(value, np.generic) else scalar_dtype(value, x.dtype, f"{name}: fill_value")
     if dtype_kind(value_dtype) > dtype_kind(x.dtype):
-        raise DTypeError(f"{name}: fill_value {value!r} does not go into {x} without loss", remedy="convert the array")
+        raise DTypeError(
+            f"{name}: fill_value {shown(value)} does not go into {x} without loss", remedy="convert the array"
+        )
     return Lit.of(value, scalar)

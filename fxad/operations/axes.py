@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from fxad.errors import ArgumentError, AxisError, FxadError, remedy_of
+from fxad.errors import ArgumentError, AxisError, FxadError, remedy_of, shown
 from fxad.operations.arguments import one_or_more
 from fxad.operations.aval_attributes import Typed
 
@@ -23,7 +23,7 @@ def normalize_axis_index(op: str, axis: int, ndim: int) -> int:
         k = axis.__index__()
     except (AttributeError, TypeError) as e:
         raise ArgumentError(
-            f"{op}: axis must be an integer, got {type(axis).__qualname__} {axis!r}", remedy=remedy_of(e)
+            f"{op}: axis must be an integer, got {type(axis).__qualname__} {shown(axis)}", remedy=remedy_of(e)
         ) from None
     if not -ndim <= k < ndim:
         raise AxisError(f"{op}: axis {k} is out of range for an array with {ndim} axes", remedy=COUNTED)

@@ -50,7 +50,7 @@ class Conversions:
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         if api_version is not None and api_version not in API_VERSIONS:
             raise ParameterError(
-                f"__array_namespace__: api_version {api_version!r} is not one fxad conforms to",
+                f"__array_namespace__: api_version {shown(api_version)} is not one fxad conforms to",
                 remedy=f"use one of {', '.join(API_VERSIONS)}",
             )
         # imported by name: the namespace is a layer above arrays

@@ -6,7 +6,7 @@ from math import prod, sqrt
 
 from fxad import dtypes
 from fxad.core.sizes.size import Size
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.axes import normalize_axis_tuple
 from fxad.operations.promotion import broadcast, convert, to_inexact_dtype
@@ -124,7 +124,7 @@ def _scaled(emit: Emit, y: Atom, name: str, kind: str, norm: str | None, count: 
 
 def _norm(name: str, norm: str | None) -> str:
     if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
-        raise ParameterError(f"{name}: norm {norm!r} is not one of {' '.join(NORMS)}")
+        raise ParameterError(f"{name}: norm {shown(norm)} is not one of {' '.join(NORMS)}")
     return norm or "backward"
 
 

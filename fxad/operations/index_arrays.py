@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.dtypes import DType
-from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError, TracerError
+from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError, TracerError, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Shape
 from fxad.operations.arguments import one_or_more
 from fxad.operations.arithmetic import remainder
@@ -105,7 +105,7 @@ def resolved_mode(op: str, places: Sequence[object], sizes: Sequence[int], mode:
     Raises: AxisError for an index out of range; ParameterError for another mode, and for "raise" with a traced index.
     """
     if mode is not None and not (isinstance(mode, str) and mode in ("raise", "clip", "wrap")):
-        raise ParameterError(f"{op}: mode {mode!r} is not one of raise, clip, wrap", remedy="choose one of them")
+        raise ParameterError(f"{op}: mode {shown(mode)} is not one of raise, clip, wrap", remedy="choose one of them")
     if mode in ("clip", "wrap"):
         return mode
     for k, (place, n) in enumerate(zip(places, sizes, strict=True)):

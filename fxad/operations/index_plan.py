@@ -27,7 +27,7 @@ from fxad.core.lru import LRUCache
 from fxad.core.numbers import IntArgument
 from fxad.core.sizes.size import Size, dimension, maximum, minimum
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError
+from fxad.errors import ArgumentError, AxisError, DTypeError, TracerError, shown
 from fxad.ir import Aval, NDArray, Primitive, Shape
 from fxad.operations.aval_attributes import Typed
 from fxad.operations.promotion import common_shape
@@ -189,7 +189,7 @@ def _to_entries(entry: object) -> tuple[_IndexEntry, ...]:
         return (entry.__index__(),)  # type: ignore[attr-defined]  # tested by the except clause
     except (AttributeError, TypeError):
         raise ArgumentError(
-            f"getitem: {entry!r} ({type(entry).__qualname__}) is not an index", remedy=_REMEDY
+            f"getitem: {shown(entry)} ({type(entry).__qualname__}) is not an index", remedy=_REMEDY
         ) from None
 
 
@@ -203,7 +203,9 @@ def _array_entry(values: Sequence[object]) -> NDArray:
             where=e.where,
         ) from None
     except ValueError:
-        raise ArgumentError(f"getitem: {values!r} is not an index: its rows differ in length", remedy=_REMEDY) from None
+        raise ArgumentError(
+            f"getitem: {shown(values)} is not an index: its rows differ in length", remedy=_REMEDY
+        ) from None
     return array if array.size else array.astype(np.int32)
 
 

@@ -423,4 +423,4 @@ def static_ints(op: str, what: str, values: tuple[int | Sequence[int], ...]) -> 
     try:
         return tuple([dimension(n) for n in ints])
     except (AttributeError, TypeError) as e:
-        raise ArgumentError(f"{op}: {what} {ints!r} is not made of integers", remedy=remedy_of(e)) from None
+        raise ArgumentError(f"{op}: {what} {shown(ints)} is not made of integers", remedy=remedy_of(e)) from None

@@ -20,7 +20,7 @@ from fxad import dtypes
 from fxad.core.numbers import plain_number
 from fxad.core.sizes.size import Size, assumption_of_equality
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ShapeError
+from fxad.errors import DTypeError, ShapeError, shown
 from fxad.ir import Atom, Aval, Emit, Lit, NDArray, Shape
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.shape import BroadcastInDim
@@ -115,7 +115,7 @@ def python_type(value: object) -> type[Scalar]:
     for t in (bool, int, float, complex):
         if isinstance(value, t):
             return t
-    raise DTypeError(f"scalar: {value!r} is not a Python number")
+    raise DTypeError(f"scalar: {shown(value)} is not a Python number")
 
 
 def promote_dtypes(op: str, a: DType, b: DType) -> DType:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final, TypeVar
 
 from fxad import dtypes
-from fxad.core.sizes.size import maximum, minimum
+from fxad.core.sizes.size import assumption_of_equality, maximum, minimum
 from fxad.dtypes import DType
 from fxad.errors import ArgumentError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Var
@@ -62,9 +62,10 @@ def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
     if n_unknown and product and x.size % product == 0:
         return tuple([x.size // product if n == -1 else n for n in shape])
     if n_unknown or product != x.size:
+        assumption = "" if n_unknown else assumption_of_equality(product, x.size)
         raise ShapeError(
             f"{op}: {x} has {x.size} elements, which do not fill shape {shape}",
-            remedy="name the size as a multiple, as in '2*n'"
+            remedy=f"name the size as a multiple, as in '2*n'{assumption}"
             if x.symbolic
             else "the sizes must have the same product; -1 stands for the size that is left",
         )
@@ -114,11 +115,16 @@ def moveaxis(emit: Emit, x: Atom, source: int | tuple[int, ...], destination: in
     return (emit_transpose(emit, x, tuple(perm)),)
 
 
+def is_one(n: int) -> bool:
+    """Return True for the size 1. Raises: UnknownSizeError for a symbolic size that may be 1."""
+    return n == 1 if type(n) is int else not (n > 1 or n < 1)
+
+
 def squeeze(emit: Emit, x: Atom, axis: AxisLike) -> Atoms:
     """Without the axes of size 1: all of them for None. Raises: ShapeError for an axis of another size."""
     shape = x.aval.shape
     axes = (
-        tuple([a for a, n in enumerate(shape) if n == 1])
+        tuple([a for a, n in enumerate(shape) if is_one(n)])
         if axis is None
         else normalize_axes("squeeze", axis, len(shape))
     )

@@ -8,7 +8,7 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
-from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError
+from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit
 from fxad.operations.arguments import one_or_more
 from fxad.operations.axes import normalize_axis_index
@@ -92,9 +92,9 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     if a.aval.ndim != 1:
         raise ShapeError(f"searchsorted: the array that is searched must have one axis, got {a.aval}")
     if side not in ("left", "right"):
-        raise ParameterError(f"searchsorted: side is {side!r}, not 'left' or 'right'")
+        raise ParameterError(f"searchsorted: side is {shown(side)}, not 'left' or 'right'")
     if method not in METHODS:
-        raise ParameterError(f"searchsorted: method {method!r} is not one of {' '.join(METHODS)}")
+        raise ParameterError(f"searchsorted: method {shown(method)} is not one of {' '.join(METHODS)}")
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"searchsorted: complex numbers are not searched, got {a.aval} and {v.aval}")
     index = index_dtype(a.aval.shape)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, cast
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
 from fxad.core.sizes.size import maximum
-from fxad.errors import DTypeError, ParameterError, ShapeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive, Shape, Zero
 from fxad.operations import arithmetic
 from fxad.operations.index_plan import IndexPlan
@@ -50,7 +50,7 @@ def checked_mode(name: str, mode: str | None, default: GatherScatterMode) -> Gat
     if mode is None:
         return default
     if not isinstance(mode, str) or mode not in MODES:
-        raise ParameterError(f"{name}: mode {mode!r} is not one of {', '.join(MODES)}", remedy="leave `mode` out")
+        raise ParameterError(f"{name}: mode {shown(mode)} is not one of {', '.join(MODES)}", remedy="leave `mode` out")
     return "drop" if mode == "fill" else cast("GatherScatterMode", mode)
 
 

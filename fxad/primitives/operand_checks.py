@@ -7,7 +7,7 @@ from typing import Final
 
 from fxad.core.sizes.size import may_fit
 from fxad.dtypes import DType
-from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Aval, Primitive, Shape
 
 
@@ -69,4 +69,6 @@ def check_window(name: str, x: Aval, sizes: Shape) -> None:
 def check_precision(name: str, precision: str, others: Container[str] = ()) -> None:
     """Raise ParameterError for a precision of products that is not one, nor among `others`."""
     if precision not in ("", "high", "highest") and precision not in others:
-        raise ParameterError(f"{name}: precision {precision!r}", remedy='use "high", "highest", or "" for the fastest')
+        raise ParameterError(
+            f"{name}: precision {shown(precision)}", remedy='use "high", "highest", or "" for the fastest'
+        )

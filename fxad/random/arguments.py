@@ -24,7 +24,7 @@ def check_key(name: str, key: ArrayLike) -> ArrayLike:
     """Return the key. Raises: ArgumentError, DTypeError, ShapeError."""
     if is_scalar(key):
         raise ArgumentError(
-            f"{name}: takes a key, got {key!r}", remedy="make a key of it: fxad.random.key(seed), then split it"
+            f"{name}: takes a key, got {shown(key)}", remedy="make a key of it: fxad.random.key(seed), then split it"
         )
     if key is None or isinstance(key, tuple | list):
         raise ArgumentError(
@@ -140,4 +140,4 @@ def parameter_operand(value: ArrayLike, dtype: DType) -> ArrayLike:
 
 def argument_error(op: str, what: str, value: object, allowed: str) -> FxadError:
     """Return the error for a static argument with a value that the sampler does not take."""
-    return ArgumentError(f"{op}: {what} must be {allowed}, got {value!r}")
+    return ArgumentError(f"{op}: {what} must be {allowed}, got {shown(value)}")

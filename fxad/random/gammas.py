@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from fxad import lax, numpy as fnp
 from fxad.dtypes import DType
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import Shape
 from fxad.numpy.composites import call_composite
 from fxad.numpy.creation import ShapeLike
@@ -292,7 +292,7 @@ def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype:
     sizes = result_shape(name, shape)
     d = to_int(name, "d", d)
     if d < 1:
-        raise ParameterError(f"{name}: d must be a positive int, got {d!r}")
+        raise ParameterError(f"{name}: d must be a positive int, got {shown(d)}")
     check_fits(name, (), "p", aval_of(p, f"{name}: p").shape)
     return call_composite(_ball, (check_key(name, key), parameter_operand(p, chosen)), sizes, d, chosen)
 

@@ -37,7 +37,7 @@ def key(seed: ArrayLike, *, impl: str | None = None) -> Array:
     """
     _check_impl("random.key", impl)
     if isinstance(seed, bool | float | complex) and not isinstance(seed, np.generic):
-        raise ArgumentError(f"random.key: a seed is an integer, got {seed!r}", remedy="convert it with int()")
+        raise ArgumentError(f"random.key: a seed is an integer, got {shown(seed)}", remedy="convert it with int()")
     if isinstance(seed, int) and not isinstance(seed, np.generic):
         seed = _seed_array(seed)
     aval = aval_of(seed, "random.key: seed")
@@ -127,7 +127,9 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     checked = check_key("random.fold_in", key)
     if is_scalar(data):
         if not isinstance(data, int):
-            raise ArgumentError(f"random.fold_in: data is an integer, got {data!r}", remedy="convert it with int()")
+            raise ArgumentError(
+                f"random.fold_in: data is an integer, got {shown(data)}", remedy="convert it with int()"
+            )
         if data < 0:
             remedy = "fold in a number from 0 to 2**32 - 1: below 0 it would give the key of another number"
             raise ParameterError(f"random.fold_in: data {data} is below 0", remedy=remedy)

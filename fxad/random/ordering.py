@@ -8,7 +8,7 @@ from typing import Final
 
 from fxad import dtypes, lax, numpy as fnp
 from fxad.core.sizes.size import Size, dimension, minimum
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Shape
 from fxad.lax.cumulative import cumsum
 from fxad.lax.sorting import sort_key_val, top_k
@@ -46,7 +46,7 @@ def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool =
 def _int_argument(op: str, what: str, x: ArrayLike) -> int | None:
     """Return the number that an argument of shape () stands for; None for an array with axes."""
     if is_scalar(x) and (isinstance(x, bool) or not isinstance(x, int)):
-        raise ArgumentError(f"{op}: {what} must be an int or an array with axes, got {x!r}")
+        raise ArgumentError(f"{op}: {what} must be an int or an array with axes, got {shown(x)}")
     aval = aval_of(x, f"{op}: {what}")
     if aval.shape:
         return None

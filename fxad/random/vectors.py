@@ -6,7 +6,7 @@ from typing import Final
 
 from fxad import numpy as fnp
 from fxad.dtypes import DType
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.ir import Shape
 from fxad.lax import linalg
 from fxad.numpy.composites import call_composite
@@ -88,7 +88,7 @@ def orthogonal(key: ArrayLike, n: int, shape: ShapeLike = (), dtype: object = No
     n, m = to_int(name, "n", n), None if m is None else to_int(name, "m", m)
     for which, size in (("n", n), ("m", n if m is None else m)):
         if size < 0:
-            raise ParameterError(f"{name}: {which} must be an int that is not negative, got {size!r}")
+            raise ParameterError(f"{name}: {which} must be an int that is not negative, got {shown(size)}")
     sizes = (*result_shape(name, shape), n, n if m is None else m)
     return call_composite(_orthogonal, (check_key(name, key),), sizes, inexact_dtype(name, dtype))
 

@@ -200,7 +200,7 @@ def solve_triangular(
     check_flags("solve_triangular", overwrite_b=overwrite_b, check_finite=check_finite)
     number = _TRANS.get(trans, trans) if isinstance(trans, str) else trans
     if isinstance(number, str):
-        raise ParameterError(f"solve_triangular: trans is {trans!r}", remedy='use "N", "T" or "C", or 0, 1 or 2')
+        raise ParameterError(f"solve_triangular: trans is {shown(trans)}", remedy='use "N", "T" or "C", or 0, 1 or 2')
     return linalg.solve_triangular(a, b, number, lower, unit_diagonal)
 
 

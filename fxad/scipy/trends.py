@@ -50,7 +50,7 @@ def detrend_pieces(x: Array, axis: int, kind: str, bounds: tuple[int, ...]) -> A
         piece = x[..., start:end]
         piece = piece - piece.mean(-1, keepdims=True)
         n = end - start
-        t = fnp.arange(n).astype(x.real.dtype) - (n - 1) / 2
+        t = (2 * fnp.arange(n).astype(x.real.dtype) - (n - 1)) / 2
         slope = (piece * t).sum(-1, keepdims=True) / (n * (n**2 - 1) / 12 or 1)  # the sum of t**2; 0 for one element
         pieces.append(piece - slope * t)
     return fnp.moveaxis(fnp.concatenate(pieces, axis=-1) if pieces else x, -1, axis)

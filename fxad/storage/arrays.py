@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
 
 from fxad import dtypes
 from fxad.core.trees import tree
@@ -38,7 +37,7 @@ from fxad.ir import NDArray
 from fxad.operations.arguments import is_unicode
 from fxad.storage.paths import absolute_path, open_regular, path_to_write
 from fxad.storage.tree_structure import Json, key_paths, structure_from_json, structure_to_json
-from fxad.support.atomic_file import replace_file
+from fxad.support.atomic_file import write_whole
 from fxad.tracing.array import Array, asarray, aval_of
 from fxad.tracing.program import count_text
 from fxad.tracing.tracer import Tracer
@@ -58,7 +57,7 @@ _FLOAT8: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
     }
 )
 _FLOAT8_DTYPES: Final = frozenset(_FLOAT8.values())
-_OS_ERROR: Final = re.compile(r"\(os error ([0-9]+)\)")  # in messages of the library
+_SMALL: Final = 2**16  # bytes
 _REMEDY: Final = "name a file of the safetensors format, as fxad.tree.save writes it"
 _GIVE_LIKE: Final = "give `like=` a tree of the structure that was saved, or a part of it"
 _AS_IT_WAS: Final = "define the class as it was when the tree was saved, or load arrays by `like=`"
@@ -101,21 +100,29 @@ def save(path: str | os.PathLike[str], values: object) -> None:
         "dtypes": as_bytes,
     }
 
-    def write(unfinished: str) -> None:
-        with open(unfinished, "xb"):  # the library gives its files the mode 0600: these have that of the user's umask
-            mode = os.stat(unfinished).st_mode & 0o777
-        try:
-            save_file(stored, unfinished, {_METADATA: json.dumps(head)})
-        except safetensors.SafetensorError as e:
-            number = _OS_ERROR.search(str(e))
-            if number is None:
-                raise
-            raise OSError(int(number[1]), os.strerror(int(number[1])), absolute) from e
-        os.chmod(unfinished, mode)
-        with open(unfinished, "rb") as file:
-            os.fsync(file.fileno())
+    write_whole(absolute, _parts(stored, json.dumps(head)), 0o666)
 
-    replace_file(absolute, write)
+
+def _parts(arrays: Mapping[str, NDArray], metadata: str) -> list[bytes | memoryview]:
+    """Return the parts of a file of the format: the length of the header, the header and the bytes of the arrays.
+
+    The library writes a temporary file of its own, which a killed process would leave for ever.
+    """
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so all arrays are aligned
+    header: dict[str, object] = {"__metadata__": {_METADATA: metadata}}
+    end = 0
+    for name in order:
+        array = arrays[name]
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": _CODES[array.dtype], "shape": array.shape, "data_offsets": (start, end)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    parts: list[bytes | memoryview] = [len(text).to_bytes(8, "little"), text]
+    numbers = [arrays[name].reshape(-1).view(np.uint8).data for name in order if arrays[name].nbytes]
+    for small, several in groupby(numbers, lambda x: x.nbytes <= _SMALL):
+        of_one_kind = list(several)
+        parts += [b"".join(of_one_kind)] if small else of_one_kind  # thousands of leaves are written at once
+    return parts
 
 
 @overload
@@ -436,3 +443,4 @@ _STORED: Final[Mapping[str, dtypes.DType]] = MappingProxyType(
         **_FLOAT8,
     }
 )
+_CODES: Final[Mapping[dtypes.DType, str]] = MappingProxyType({dtype: code for code, dtype in _STORED.items()})

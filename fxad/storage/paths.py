@@ -34,6 +34,8 @@ def path_to_write(operation: str, path: object) -> str:
     """
     absolute = os.path.realpath(absolute_path(operation, path))
     name = os.fsdecode(cast("str", path))  # `absolute_path` has checked it
+    if os.path.islink(absolute):  # `realpath` follows no circle
+        raise OSError(errno.ELOOP, f"{operation}: {os.strerror(errno.ELOOP)}", absolute)
     if os.path.isdir(absolute) or name.endswith((os.sep, os.altsep or os.sep)):
         raise FileFormatError(f"{operation}: {absolute} is a folder", remedy="name a file in it")
     if os.path.exists(absolute) and not os.path.isfile(absolute):  # a device or a pipe would be replaced by a file

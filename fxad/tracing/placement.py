@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 
 from fxad import runtime
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ParameterError, PlacementError
+from fxad.errors import ParameterError, PlacementError, shown
 from fxad.ir import Jaxpr
 from fxad.primitives.control.shard_map import device_ids
 from fxad.primitives.meshes import Division
@@ -145,7 +145,7 @@ def check_device(op: str, device: object, stream: object = None) -> runtime.Devi
     chooses."""
     checked = require_device(op, device)
     if stream is not None:
-        raise ParameterError(f"{op}: stream {stream!r}: fxad orders its own work", remedy="leave `stream` out")
+        raise ParameterError(f"{op}: stream {shown(stream)}: fxad orders its own work", remedy="leave `stream` out")
     return checked
 
 

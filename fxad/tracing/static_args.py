@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import MethodType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
@@ -115,11 +115,12 @@ class StaticArguments:
     `what` is the caller in messages, as in `jit of f`. Raises: ParameterError for a number or name that `fn` lacks.
     """
 
-    __slots__ = ("fn", "names", "numbers", "positional", "what")
+    __slots__ = ("any_name", "fn", "names", "numbers", "positional", "what")
 
     def __init__(self, what: str, fn: Callable[..., object], argnums: Argnums, argnames: Argnames) -> None:
         self.what = what
         self.positional, all_names, any_number = parameters(fn)
+        self.any_name = all_names is None  # then the function sees the order of its keyword arguments
         numbers = set(self._parsed(argnums, int, "static_argnums", "an int"))
         names = set(self._parsed(argnames, str, "static_argnames", "a name"))
         n = len(self.positional)
@@ -173,7 +174,9 @@ class StaticArguments:
         """
         static: dict[int | str, object] = {k: args[k] for k in sorted(self.numbers) if k < len(args)}
         static.update({k: kwargs[k] for k in sorted(self.names) if k in kwargs})
-        key = tuple([(k, self._key(k, v)) for k, v in static.items()])
+        key: Hashable = tuple([(k, self._key(k, v)) for k, v in static.items()])
+        if self.any_name:
+            key = key, tuple(kwargs)
         others = tuple([a for k, a in enumerate(args) if k not in static])
         return key, static, others, {k: v for k, v in kwargs.items() if k not in static}
 
@@ -184,11 +187,11 @@ class StaticArguments:
         Raises: ArgumentError for a static value that is not hashable.
         """
         _, static, _, named = self.split(args, kwargs)
-        fn, keywords = self.fn, {k: v for k, v in static.items() if isinstance(k, str)}
+        fn, keywords, order = self.fn, {k: v for k, v in static.items() if isinstance(k, str)}, tuple(kwargs)
 
         @functools.wraps(fn, updated=())
         def with_static_values(*args: object, **kwargs: object) -> object:
-            return fn(*[static.get(k, a) for k, a in enumerate(args)], **keywords, **kwargs)
+            return fn(*[static.get(k, a) for k, a in enumerate(args)], **_in_order({**keywords, **kwargs}, order))
 
         return with_static_values, tuple([None if k in static else a for k, a in enumerate(args)]), named
 
@@ -219,9 +222,12 @@ class StaticArguments:
             ) from None
         return exact_key(value)  # 1, 1.0 and True are three values, as are 0.0 and -0.0
 
-    def bound(self, static: dict[int | str, object]) -> Callable[..., Any]:
-        """Return the function of the remaining arguments, with the static values bound. It keeps the name."""
-        fn, named = self.fn, {k: v for k, v in static.items() if isinstance(k, str)}
+    def bound(self, static: dict[int | str, object], kwargs: Iterable[str]) -> Callable[..., Any]:
+        """Return the function of the remaining arguments, with the static values bound. It keeps the name.
+
+        `kwargs` are the names of all keyword arguments of the call, in its order.
+        """
+        fn, named, order = self.fn, {k: v for k, v in static.items() if isinstance(k, str)}, tuple(kwargs)
         positions = [k for k in static if isinstance(k, int)]
 
         @functools.wraps(fn, updated=())
@@ -229,7 +235,7 @@ class StaticArguments:
             all_args = list(args)
             for k in positions:  # in increasing order, so that each insertion position is final
                 all_args.insert(k, static[k])
-            return fn(*all_args, **named, **kwargs)
+            return fn(*all_args, **_in_order({**named, **kwargs}, order))
 
         removed = {*named, *[self.positional[k] for k in positions if k < len(self.positional)]}
         signature = _signature(fn)
@@ -237,6 +243,11 @@ class StaticArguments:
             remaining = [p for p in signature.parameters.values() if p.name not in removed]
             with_static_values.__dict__["__signature__"] = signature.replace(parameters=remaining)
         return with_static_values
+
+
+def _in_order(kwargs: dict[str, object], order: tuple[str, ...]) -> dict[str, object]:
+    """Return keyword arguments in the order of a call: a function of `**kwargs` sees it."""
+    return {**{k: kwargs[k] for k in order if k in kwargs}, **kwargs}
 
 
 def _signature(fn: Callable[..., object]) -> inspect.Signature | None:

@@ -92,8 +92,9 @@ def trace_for_call(
     name = function_name(f)
     statics = static_arguments(f"trace of {name}", f, (), static_argnames)
     if statics is not None:
+        names = tuple(kwargs)
         _, static, args, kwargs = statics.split(args, kwargs)
-        f = statics.bound(static)
+        f = statics.bound(static, names)
     names = parameter_names(f)
     leaves, (in_tree, _) = flatten_call(f"trace of {name}", f, args, kwargs)
     avals: Sequence[ArgumentType] = types_of(f"trace of {name}", f, leaves, in_tree)

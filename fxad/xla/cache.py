@@ -29,7 +29,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.lru import LRUCache
 from fxad.core.single_flight import FLIGHTS
 from fxad.core.weak import CLEANUP, RefWithCleanup, WeakKeyTable
-from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, warn
+from fxad.errors import ArgumentError, CacheError, CacheWarning, ParameterError, shown, warn
 from fxad.ir import Jaxpr
 from fxad.support.constants import PLANNED_EQUATION_BYTES
 from fxad.xla.client import Device, default_device, require_device
@@ -544,7 +544,7 @@ class Cache:
 def _budget(name: str, value: object) -> int:
     value = int(value) if isinstance(value, np.integer) else value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ParameterError(f"cache: {name} must be a number of bytes, got {value!r}", remedy="give an int >= 0")
+        raise ParameterError(f"cache: {name} must be a number of bytes, got {shown(value)}", remedy="give an int >= 0")
     return value
 
 

@@ -179,7 +179,7 @@ class _Clients:
                 f"devices: no {platform} client: {reason(e)}",
                 remedy="see that the device is there and free, or set FXAD_PLATFORM=cpu",
             ) from e
-        raise ParameterError(f"devices: {platform!r} is no platform", remedy="use cpu or cuda")
+        raise ParameterError(f"devices: {shown(platform)} is no platform", remedy="use cpu or cuda")
 
 
 def _device(platform: str, client: _jax.Client, raw: _jax.Device) -> Device:

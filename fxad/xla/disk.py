@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import CacheError, CacheWarning, ParameterError, warn
+from fxad.errors import CacheError, CacheWarning, ParameterError, shown, warn
 from fxad.support.atomic_file import READING, STALE, UNFINISHED, checksum, open_file, write_whole
 
 MAGIC: Final = b"fxad executable\n"
@@ -174,7 +174,7 @@ def _checked(path: object) -> str:
     name = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(name, str) or not name or "\0" in name:
         raise ParameterError(
-            f"cache: dir must be the path of a directory, got {path!r}",
+            f"cache: dir must be the path of a directory, got {shown(path)}",
             remedy="name one of your own, or give None for none",
         )
     return name

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 from typing import Final, final
 
-from fxad.errors import ExecutionError, ParameterError
+from fxad.errors import ExecutionError, ParameterError, shown
 from fxad.lowering.jaxlib import _jax
 from fxad.xla.client import (
     check_no_devices,
@@ -68,7 +68,7 @@ class Processes:
         host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
         if not isinstance(address, str) or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ParameterError(
-                f"distributed.initialize: coordinator_address is {address!r}, not a host and a port",
+                f"distributed.initialize: coordinator_address is {shown(address)}, not a host and a port",
                 remedy='as in "127.0.0.1:8476": an address of process 0 that all processes reach',
             )
         check_no_devices()

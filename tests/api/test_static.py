@@ -195,6 +195,31 @@ def test_functions_that_take_anything() -> None:
     np.testing.assert_array_equal(f(X, 2, k=3), 2 * X + 3)
 
 
+@pytest.mark.parametrize(
+    "transform",
+    [
+        fx.jit, fx.remat, lambda f, **k: fx.jit(fx.remat(f, **k), **k),
+        lambda f, **k: lambda x, **named: fx.value_and_grad(f, **k)(x, **named)[0],
+        lambda f, **k: lambda x, **named: fx.trace(f, x, **named, **k)(x, y=named["y"]),
+    ],
+)  # fmt: skip
+def test_a_function_sees_the_order_of_its_keywords(transform: Any) -> None:
+    """Regression: the static ones came first, in the order of their names, and an earlier call decided."""
+
+    def digits(x: Any, **named: Any) -> Any:
+        return x * sum([v * 10**k for k, v in enumerate(named.values())])
+
+    f = transform(digits, static_argnames=("p", "q"))
+    y = np.float32(2)
+    for named in (
+        {"p": 1, "q": 3, "y": y},
+        {"q": 3, "p": 1, "y": y},
+        {"q": 3, "y": y, "p": 1},
+        {"p": 1, "y": y, "q": 3},
+    ):
+        assert float(f(np.float32(1), **named)) == digits(1, **named)
+
+
 def test_in_programs_and_transformations() -> None:
     f = fx.jit(power, static_argnames="n")
     np.testing.assert_array_equal(fx.grad(lambda x: f(x, 3).sum())(X), 3 * X**2)

@@ -17,16 +17,26 @@ import pytest
 import fxad as fx
 import fxad.numpy as fnp
 from fxad import tree
-from fxad.errors import ArgumentError, FxadError
+from fxad.errors import ArgumentError, FxadError, shown
 from fxad.sharding import PartitionSpec as Spec
 from tests.api.refusals import check_refused
 from tests.attack.public import MODULES, Function, P, functions
 from tests.laws.budget import some
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+class Silent:
+    """An object without a text."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no text")
+
+
 HOSTILE: Final[tuple[Any, ...]] = (
     "no", "", b"ab", object(), len, int, {}, {7}, [[1], [1, 2]], np.ones(2), np.datetime64("2020-01-01"), 2**80, 10**30,
     -1, float("nan"), 1j, (1, "a"), [None], np.array("a"), (), (1, 1, 1, 1, 1), ((1, 2),), np.ones((2, 0)), True,
+    Silent(),
 )  # fmt: skip
 HERE: Final = str(Path(__file__).parent)
 SECONDS: Final = 30  # the most seconds that a call may take
@@ -90,7 +100,7 @@ def test_a_wrong_argument_raises_only_errors_of_fxad(module: Any, part: int) -> 
         for f in functions(module)[part::2]:
             for name in f.given:
                 values = some(HOSTILE, 4, f"{f}({name})")
-                found += [f"{f}({name}={w!r:.40}) {what}" for w in values if (what := flaw(f, name, w))]
+                found += [f"{f}({name}={shown(w, 40)}) {what}" for w in values if (what := flaw(f, name, w))]
     assert not found
 
 

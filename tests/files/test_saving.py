@@ -67,7 +67,7 @@ _KILLED = """
 import os, signal, sys
 import numpy as np, fxad as fx
 from fxad import tree
-os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+setattr(os, sys.argv[3], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 if sys.argv[1] == "tree":
     tree.save(sys.argv[2], {"x": np.ones(3)})
 else:
@@ -76,10 +76,13 @@ else:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("kind", SAVES)
-def test_files_of_a_killed_writer_are_removed_by_the_next_one(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "call"), [*[(kind, "fsync") for kind in SAVES], ("tree", "write"), ("tree", "replace")]
+)
+def test_files_of_a_killed_writer_are_removed_by_the_next_one(kind: str, call: str, tmp_path: Path) -> None:
+    """Regression: the library of the format wrote a temporary file of its own."""
     save, _ = SAVES[kind]
-    subprocess.run([sys.executable, "-c", _KILLED, kind, str(tmp_path / "step-1")], check=False)
+    subprocess.run([sys.executable, "-c", _KILLED, kind, str(tmp_path / "step-1"), call], check=False)
     (left,) = tmp_path.iterdir()
     assert left.name.endswith(".unfinished")
     living = tmp_path / left.name.replace(left.name.split(".")[1], str(os.getpid()))

@@ -3,6 +3,7 @@ files."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -431,10 +432,10 @@ def test_files_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files, "save_file", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space left on device") as e:
         save(tmp_path / "a", {})
     assert (e.value.errno, e.value.filename) == (28, str(tmp_path / "a"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -194,6 +194,23 @@ def test_a_mean_is_two_equations() -> None:
         ),
         (lambda x: fnp.einsum("i1k->", x), ParameterError, "einsum: 'i1k->' does not parse at 'i1k'"),
         (lambda x: fnp.asarray([[1], [2, 3]]), ArgumentError, "asarray: the rows of nested lists must have one length"),
+        # regression: NumPy's error, a number, or the message above
+        (
+            lambda x: fnp.asarray(cast("Any", [1, object]), "int8"),
+            ArgumentError,
+            "asarray: an element: a type is not an array: <class 'object'>",
+        ),
+        (lambda x: fnp.asarray(["1.5"], "float32"), ArgumentError, "asarray: an element: a str is not an array: '1.5'"),
+        (
+            lambda x: fnp.asarray(cast("Any", [1, None]), "float32"),
+            ArgumentError,
+            "asarray: an element: a NoneType is not an array: None",
+        ),
+        (
+            lambda x: fnp.asarray([[1.0], [float("nan")]], "int32"),
+            DTypeError,
+            "asarray: cannot convert float NaN to integer: int32 cannot hold it",
+        ),
         (lambda x: fnp.asarray(2**40), DTypeError, "asarray: argument 0: 1099511627776 does not fit in int32"),
         (lambda x: fnp.arange(0, 5, 0), ParameterError, "arange: step is 0"),
         (

@@ -313,6 +313,14 @@ def test_a_bound_of_a_loop_that_is_no_number_is_named(bound: Any, message: str) 
         assert e.value.message == message
 
 
+def test_a_number_is_a_bound_beside_an_array() -> None:
+    """Regression: refused under `jit` where the array was no i32."""
+    for bounds in ((np.int64(0), 3), (np.array(0, np.int8), 3), (0, np.uint8(3)), (-1, np.array(2, np.int64))):
+        f: Any = lambda lower, upper: lax.fori_loop(lower, upper, lambda _, c: c * 2, 1.0)  # noqa: E731
+        for transformed in (fx.jit(f), fx.remat(f), fx.trace(f, *bounds)):
+            assert float(transformed(*bounds)) == float(f(*bounds)) == 8
+
+
 @pytest.mark.parametrize("bounds", [(0, 1 << 63), (1 << 63, 0), (0, 2**70)])
 def test_a_bound_of_a_loop_has_64_bits(bounds: tuple[int, int]) -> None:
     with pytest.raises(ParameterError, match=r"^fori_loop: (lower|upper) is an int of (64|71) bits") as caught:

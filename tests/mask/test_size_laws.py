@@ -19,7 +19,7 @@ from fxad.core.sizes.polynomials import exact_text
 from fxad.core.sizes.size import maximum, minimum, named_size, substitute_sizes
 from fxad.core.sizes.text import read_size
 from fxad.core.sizes.upper_bounds import upper_bound
-from fxad.errors import ShapeError, TreeError
+from fxad.errors import ShapeError, TreeError, UnknownSizeError
 
 Expression = Any  # a name, an int, or an operation and its operands
 OPERATIONS: Final = ("+", "-", "*", "max", "min")
@@ -172,6 +172,27 @@ def test_symbolic_sizes_against_known_ones(text: str) -> None:
         np.testing.assert_allclose(have, f(x, np), rtol=1e-6, err_msg=f"{text} of {n}")
 
 
+# regression: `squeeze` kept an axis of size 1
+FROM_ONE: Final = (
+    "fnp.squeeze(x[:1])", "fnp.squeeze(x[None], 0)", "fnp.median(x)", "fnp.quantile(x, 0.3)", "fnp.var(x)",
+    "fnp.roll(x, 1)", "fnp.pad(x, 2, mode='edge')", "fnp.rot90(x[:, None])", "fnp.kron(x, fnp.ones(2))", "fnp.ptp(x)",
+    "fnp.interp(fnp.linspace(0, 1, 5), fnp.linspace(0, 1, n), x)", "fnp.fft.irfft(fnp.fft.rfft(x), n)", "x[n // 2 :]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FROM_ONE)
+def test_sizes_from_one_on(text: str) -> None:
+    def f(x: Any, fnp: Any = fnp) -> Any:
+        return eval(text, {"x": x, "n": x.shape[0], "fnp": fnp})
+
+    program = fx.trace(f, fx.Spec("n>=1"))
+    for n in SIZES[1:]:
+        x = np.arange(1.0, n + 1, dtype=np.float32) ** 2
+        have, want = fx.interpret(fx.specialize(program, n=n), x), f(x, np)
+        assert have.shape == np.shape(want)
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+
+
 VALUES: Final = (
     "x.at[0].set(n)", "x.at[0].add(n)", "x.at[:-1].multiply(n)", "x.at[x > 1].set(n)", "x.at[k].set(n)",
     "x.at[n - 1].min(n)", "fnp.put_along_axis(x, k, n, 0, inplace=False)", "fnp.put(x, k, n, inplace=False)",
@@ -205,6 +226,12 @@ def test_the_remedy_names_the_assumption() -> None:
     with pytest.raises(ShapeError) as e:
         fx.trace(lambda x: x[:3] + fnp.ones(3), fx.Spec("n"))
     assert "; they are equal if 'n>=3' is stated where the size is named" in str(e.value)
+    with pytest.raises(ShapeError) as e:
+        fx.trace(lambda x: x[:1].reshape(()), fx.Spec("n"))
+    assert e.value.remedy.endswith("; they are equal if 'n>=1' is stated where the size is named")
+    with pytest.raises(UnknownSizeError) as u:
+        fx.trace(fnp.squeeze, fx.Spec("n"))  # the axis may have size 1
+    assert "'n>=2'" in u.value.remedy
 
 
 def test_out_shapes_has_the_containers_of_the_result() -> None:

@@ -262,7 +262,7 @@ def broadcast_prefix(
         return _entries_of_leaves(prefix, structure, is_leaf, exact)
     except (ValueError, TypeError):
         raise TreeError(
-            f"{what}: {prefix!r} is not a tree prefix of {shape_text(structure)}",
+            f"{what}: {shown(prefix)} is not a tree prefix of {shape_text(structure)}",
             remedy="give one entry for the whole tree, or a tree whose entries stand for whole subtrees",
         ) from None
 
@@ -321,7 +321,7 @@ def shape_text(structure: Structure) -> str:
         return f"[{', '.join(child_texts)}]"
     keys = structure.entries()
     if kind is dict:
-        return f"{{{', '.join([f'{k!r}: {p}' for k, p in zip(keys, child_texts, strict=True)])}}}"
+        return f"{{{', '.join([f'{shown(k)}: {p}' for k, p in zip(keys, child_texts, strict=True)])}}}"
     entries = [f"{k}={p}" if isinstance(k, str) else p for k, p in zip(keys, child_texts, strict=True)]
     data = outermost_node(structure).data if dataclasses.is_dataclass(kind) else ()
     static_fields = [n.name for n in dataclasses.fields(kind) if n.metadata.get("static")] if data else []

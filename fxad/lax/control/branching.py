@@ -9,7 +9,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.trees import tree
-from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError, TreeError, described, shown
 from fxad.ir import INT32_SCALAR, Aval, Lit
 from fxad.lax.control.host_values import HostLeaf, HostValue
 from fxad.lax.control.traced_functions import TracedFunction, common_operands, traced_body
@@ -199,7 +199,7 @@ def _bind_cond(
     """Bind the functions, in the order of their indices. The dicts of the results have their keys in the order of those
     of function `first`."""
     if not isinstance(batched, str) or batched not in (SELECT, LOOP):
-        raise ParameterError(f"{what}: batched is {batched!r}", remedy=f"use {SELECT!r} or {LOOP!r}")
+        raise ParameterError(f"{what}: batched is {shown(batched)}", remedy=f"use {SELECT!r} or {LOOP!r}")
     leaves, in_tree = tree.flatten(operands)
     numbers = [is_number(x) for x in leaves]
     if any(numbers):  # a branch gets a number as if it were called

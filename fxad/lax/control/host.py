@@ -80,7 +80,7 @@ def pure_callback(
     whole = _TAKES_STACKS.get(vmap_method) if vmap_method is None or isinstance(vmap_method, str) else None
     if whole is None:
         raise ParameterError(
-            f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {vmap_method!r}",
+            f"pure_callback: vmap_method must be 'sequential' or 'broadcast_all', got {shown(vmap_method)}",
             remedy="sequential: an example at a time; broadcast_all: the whole stack at once",
         )
     return _bind_host_call("pure_callback", f, result_types, args, kwargs, PURE, whole)

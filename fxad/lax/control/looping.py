@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex, TypeVar, cast, overload
 
 from fxad import dtypes
 from fxad.core.trees import tree
-from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError
+from fxad.errors import DTypeError, ParameterError, ShapeError, TreeError, shown
 from fxad.ir import BOOL_SCALAR
 from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import TracedFunction, traced_body, traced_loop
@@ -69,7 +69,7 @@ def _limit(max_steps: int | None) -> int | None:
         steps = index(cast("SupportsIndex", None if isinstance(max_steps, bool) else max_steps))
     except TypeError:
         raise ParameterError(
-            f"while_loop: max_steps is {max_steps!r}, not an int", remedy="the bound is static: a Python int"
+            f"while_loop: max_steps is {shown(max_steps)}, not an int", remedy="the bound is static: a Python int"
         ) from None
     if not 0 <= steps < 1 << 31:
         raise ParameterError(f"while_loop: max_steps is {steps}", remedy="give a number of steps from 0 to 2**31 - 1")

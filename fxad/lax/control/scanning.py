@@ -13,7 +13,7 @@ from fxad.core.sizes.size import Size, dimension, maximum, minimum
 from fxad.core.trees import tree
 from fxad.core.trees.tree import Structure
 from fxad.dtypes import int32, int64, is_integer
-from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError
+from fxad.errors import ArgumentError, DTypeError, ParameterError, ShapeError, shown
 from fxad.ir import Aval, Jaxpr, Lit
 from fxad.lax.control.host_values import HostLeaf, HostTree
 from fxad.lax.control.traced_functions import TracedLoop, traced_body, traced_loop
@@ -21,12 +21,14 @@ from fxad.lax.creation import splat
 from fxad.lax.shapes import concatenate, reshape, slice_in_dim
 from fxad.operations import promotion
 from fxad.operations.arguments import flag, to_count
+from fxad.operations.number_types import INT
 from fxad.primitives.control.scan import Scan
 from fxad.primitives.control.while_ import While
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.logic import LT
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.program import function_name
+from fxad.tracing.traced_numbers import TracedNumber
 from fxad.tracing.tracer import bind
 from fxad.transforms.vmap import vmap
 
@@ -203,7 +205,7 @@ def fori_loop(
     Cost:   reverse mode does not store i.
     Raises: as `scan`; ParameterError for `unroll` with bounds that are not static.
     """
-    bounds = {"lower": lower, "upper": upper}
+    bounds = {"lower": _bound_beside(lower, upper), "upper": _bound_beside(upper, lower)}
     static = {k: v for k, v in bounds.items() if not isinstance(v, Array | np.ndarray)}
     for name, v in static.items():
         bound = to_count("fori_loop", name, v, -(1 << 63))
@@ -229,13 +231,20 @@ def fori_loop(
         and (unroll is True or to_count("fori_loop", "unroll", unroll, 0) != 1)
     ):
         raise ParameterError(
-            f"fori_loop: unroll is {unroll!r}, but the bounds are arrays",
+            f"fori_loop: unroll is {shown(unroll)}, but the bounds are arrays",
             remedy="give the bounds as Python ints, or leave out unroll",
         )
     else:
         first_last = [splat(Lit.of(v, index)) if k in static else v for k, v in bounds.items()]
         outs = _dynamic_fori(loop, first_last[0], first_last[1], index)
     return loop.carry_tree.unflatten(outs)
+
+
+def _bound_beside(bound: ArrayLike, other: ArrayLike) -> ArrayLike:
+    """Return a bound: a traced number takes the dtype of an array that is the other bound, as a number does."""
+    if type(bound) is not TracedNumber or type(other) is TracedNumber or bound.number_type is not INT:
+        return bound
+    return bound.beside(other.dtype) if isinstance(other, Array | np.ndarray) and is_integer(other.dtype) else bound
 
 
 def _index_type(bounds: dict[str, ArrayLike]) -> Aval:

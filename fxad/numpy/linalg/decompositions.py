@@ -6,7 +6,7 @@ import math
 from typing import Literal, NamedTuple, overload
 
 from fxad.dtypes import int32
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.binary import where
 from fxad.numpy.linalg.norms import norm
@@ -67,7 +67,7 @@ def qr(a: ArrayLike, mode: str = "reduced") -> QRResult | Array:
     """Return Q with orthonormal columns and upper triangular R; all columns of Q for "complete", only R for "r"."""
     mode = text("qr", "mode", mode)
     if mode not in ("reduced", "complete", "r"):
-        raise ParameterError(f"qr: mode {mode!r} is not one of 'reduced', 'complete', 'r'")
+        raise ParameterError(f"qr: mode {shown(mode)} is not one of 'reduced', 'complete', 'r'")
     q, r = apply_op_all("qr", linalg.qr, (a,), mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
@@ -125,7 +125,7 @@ def eigvalsh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> Ar
 
 def _is_lower(name: str, uplo: str) -> bool:
     if uplo not in ("L", "U", "l", "u"):
-        raise ParameterError(f"{name}: UPLO {uplo!r} is not one of 'L', 'U'")
+        raise ParameterError(f"{name}: UPLO {shown(uplo)} is not one of 'L', 'U'")
     return uplo in "Ll"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fxad import dtypes
-from fxad.errors import ParameterError, ShapeError
+from fxad.errors import ParameterError, ShapeError, shown
 from fxad.lax import stop_gradient
 from fxad.numpy.apply import apply_op, as_array, to_inexact
 from fxad.numpy.binary import clip, maximum, where
@@ -61,7 +61,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: str | float | N
         out = s.sum(-1) if ord == "nuc" else _max_or_zero(s, -1, False) if ord == 2 else s.min(-1)
         return out[..., None, None] if keepdims else out
     if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
-        raise ParameterError(f"matrix_norm: ord {ord!r} is not one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf")
+        raise ParameterError(f"matrix_norm: ord {shown(ord)} is not one of 'fro', 'nuc', 1, -1, 2, -2, inf, -inf")
     rows = abs(array).sum(-2 if math.fabs(ord) == 1 else -1, keepdims=True)
     return _max_or_zero(rows, (-2, -1), keepdims) if ord > 0 else rows.min((-2, -1), keepdims=keepdims)
 
@@ -79,10 +79,10 @@ def norm(x: ArrayLike, ord: str | float | None = None, axis: AxisLike = None, ke
     axes = tuple(range(array.ndim)) if axis is None else normalize_axis_tuple("norm", axis, array.ndim)
     if len(axes) == 1:
         if isinstance(ord, str):
-            raise ParameterError(f"norm: ord {ord!r} is one of matrices, and axis {axes[0]} makes vectors")
+            raise ParameterError(f"norm: ord {shown(ord)} is one of matrices, and axis {axes[0]} makes vectors")
         return vector_norm(array, axis=axes[0], keepdims=keepdims, ord=ord)
     if len(axes) != 2:
-        raise ParameterError(f"norm: ord {ord!r} takes one axis or two, got axes {axes} of {array.aval}")
+        raise ParameterError(f"norm: ord {shown(ord)} takes one axis or two, got axes {axes} of {array.aval}")
     rest = [k for k in range(array.ndim) if k not in axes]
     out = matrix_norm(array.transpose([*rest, *axes]), ord=ord)
     return expand_dims(out, tuple(sorted(axes))) if keepdims else out

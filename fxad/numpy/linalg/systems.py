@@ -123,7 +123,7 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
     try:
         times = n.__index__()
     except (AttributeError, TypeError):
-        raise ArgumentError(f"matrix_power: n must be an integer, got {type(n).__qualname__} {n!r}") from None
+        raise ArgumentError(f"matrix_power: n must be an integer, got {type(n).__qualname__} {shown(n)}") from None
     return apply_op("matrix_power", linalg.matrix_power, (a,), times)
 
 
@@ -225,7 +225,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
     """Return the x with op(a) @ x = b, from `lu_factor(a)`; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
     trans = to_int("lu_solve", "trans", trans)
     if trans not in (0, 1, 2):
-        raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
+        raise ParameterError(f"lu_solve: trans must be 0, 1 or 2, got {shown(trans)}")
     return apply_op("lu_solve", linear_systems.lu_solve, (*_check_pair("lu_solve", "lu_and_piv", lu_and_piv), b), trans)
 
 
@@ -235,7 +235,7 @@ def solve_triangular(
     """Return the x with op(a) @ x = b for triangular a; op: 0 nothing, 1 transpose, 2 conjugate transpose."""
     trans = to_int("solve_triangular", "trans", trans)
     if trans not in (0, 1, 2):
-        raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {trans!r}")
+        raise ParameterError(f"solve_triangular: trans must be 0, 1 or 2, got {shown(trans)}")
     arrays = as_array("solve_triangular", a), as_array("solve_triangular", b, 1)
     return apply_op("solve_triangular", linear_systems.solve_triangular, arrays, trans, lower, unit_diagonal)
 

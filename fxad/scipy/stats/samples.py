@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import fxad.numpy as fnp
 from fxad import lax
-from fxad.errors import ParameterError
+from fxad.errors import ParameterError, shown
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, jit_composite_all
 from fxad.operations.arguments import flag, text, to_int
@@ -33,7 +33,7 @@ def sem(
     """
     (x,) = floats("sem", a)
     if text("sem", "nan_policy", nan_policy) not in ("propagate", "omit"):
-        raise ParameterError(f"sem: nan_policy is {nan_policy!r}", remedy='use "propagate" or "omit"')
+        raise ParameterError(f"sem: nan_policy is {shown(nan_policy)}", remedy='use "propagate" or "omit"')
     keepdims = flag("sem", "keepdims", keepdims)
     values, k = _values_and_axis("sem", x, axis)
     out = jit_composite(_sem, values, k, to_int("sem", "ddof", ddof), keepdims, nan_policy == "omit")
@@ -103,7 +103,9 @@ def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None) 
     """
     x = as_array("rankdata", a)
     if text("rankdata", "method", method) not in _METHODS:
-        raise ParameterError(f"rankdata: method {method!r} is unknown", remedy=f"the methods are {' '.join(_METHODS)}")
+        raise ParameterError(
+            f"rankdata: method {shown(method)} is unknown", remedy=f"the methods are {' '.join(_METHODS)}"
+        )
     values, k = _values_and_axis("rankdata", x, axis)
     return jit_composite(_rankdata, values, method, k)
 
