@@ -5,6 +5,7 @@ from __future__ import annotations
 import fxad.numpy as fnp
 from fxad.api.custom_function import CustomFunction, custom_jvp, custom_vjp
 from fxad.api.inverse import custom_inverse, custom_ivjp
+from fxad.lax import stop_gradient
 from fxad.testing.inverse_state import HeldArrays, Move, State, cast_like, factor_from, has_tangent, on_complex_parts
 from fxad.tracing.array import Array
 
@@ -68,7 +69,11 @@ def custom_inverse_of_state_step(state: State, held: HeldArrays, _: Move) -> Sta
 
 def custom_derivative_step(x: Array, held: HeldArrays, move: Move) -> Array:
     """Apply a function with a custom derivative that differs from its own: that of another function, scaled by a held
-    array, or the operand's."""
+    array, or the operand's; or stop the derivatives of some elements."""
+    if move.j % 4 == 3:
+        chosen = fnp.arange(x.size).reshape(x.shape) % 2 == 0
+        cases = [x, stop_gradient(x)][:: -1 if move.i % 2 else 1]
+        return fnp.where(chosen if move.i % 3 else chosen & held.flag, *cases) * 2
     if move.j % 3 == 2:
         passed = custom_vjp(_cubic_root)
         passed.defvjp(lambda x: (passed(x), x), lambda x, ct: (ct * fnp.cos(x),))

@@ -186,3 +186,21 @@ def test_a_mask_and_its_complement_that_are_converted_to_another_dtype_are_not_a
     with pytest.raises(NotInvertibleError, match="add is not inverted: both operands are unknown"):
         fx.inverse(f)(fx.trace(f, x, m)(x, m), m)
     near(np.asarray(fx.inverse(g)(fx.trace(g, x, m)(x, m), m)), x)
+
+
+@pytest.mark.parametrize("stopped_first", [False, True])
+@pytest.mark.parametrize("behind", [lambda x: x, lambda x: x * 2.0 + 1.0, fnp.sinh])
+def test_elements_whose_derivative_is_stopped(behind: Any, stopped_first: bool) -> None:
+    """A choice between x and x behind `stop_gradient` has the value of x, and not its derivative."""
+    chosen, x = np.array([True, False, True]), np.array([1.0, 1.5, 0.25])
+
+    def f(x: Any) -> Any:
+        cases = x, fx.stop_gradient(x)
+        return behind(fnp.where(chosen, *cases[:: -1 if stopped_first else 1]))
+
+    def slope(f: Any) -> Any:
+        return fx.grad(lambda x: fnp.sum(f(x) ** 3))
+
+    np.testing.assert_allclose(slope(fx.invertible(f))(x), slope(f)(x))
+    np.testing.assert_allclose(fx.jacrev(slope(fx.invertible(f)))(x), fx.jacrev(slope(f))(x))
+    np.testing.assert_allclose(fx.inverse(f)(f(x)), x)

@@ -1,4 +1,4 @@
-"""Normal form for inversion: no dead equations, no duplicate equations, and choices that can be inverted.
+"""Normal form for inversion: no dead equations, no duplicate equations, and choices whose cases can be inverted.
 
 There are two such forms. `backward_form` returns one of them, also without effects and checks.
 
@@ -9,12 +9,11 @@ There are two such forms. `backward_form` returns one of them, also without effe
   an equation of this body too. It is not the form of inverse programs, which would compute the dead and the duplicate
   equations of these bodies.
 
-Both change two kinds of choices:
+Both change the cases of choices: `y = call[softplus] x; z = select_n m, x, y` becomes `y = ...` with the equations of
+softplus. Only some elements of y are known from z. Elementwise equations are inverted for these elements, and a call is
+not.
 
-- `y = call[softplus] x; z = select_n m, x, y` becomes `y = ...` with the equations of softplus. Only some elements of y
-  are known from z. Elementwise equations are inverted for these elements, a call is not.
-- `s = stop_gradient x; z = select_n m, s, x` becomes x. All cases have the same value. A batched `cond` writes such
-  choices, so that a branch that is not taken has no derivative.
+Both have the derivatives of the program: it is this form that is linearized.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from fxad.primitives.barrier import OPTIMIZATION_BARRIER
 from fxad.primitives.check import Check, has_check
 from fxad.primitives.control.call import callee
 from fxad.primitives.control.effects import eqn_without_effects_and_checks
-from fxad.primitives.elementwise.convert import StopGradient
 from fxad.primitives.elementwise.family import Binary, Compare, Unary
 from fxad.primitives.elementwise.select import SelectN
 from fxad.transforms.cleanup.cse import cse
@@ -51,25 +49,7 @@ def backward_form(jaxpr: Jaxpr, located: bool) -> tuple[Jaxpr, Mapping[Atom, Eqn
 
 def normal_form(jaxpr: Jaxpr) -> Jaxpr:
     """Return the normal form of a program. Its bodies have no dead and no duplicate equations either."""
-    return cse(dce(_with_cases_inlined(_without_trivial_choices(jaxpr))))
-
-
-def _without_trivial_choices(jaxpr: Jaxpr) -> Jaxpr:
-    """Return the program with the value in place of each choice between a value and itself."""
-    stopped = _stopped(jaxpr.eqns)
-    if not any([_is_trivial_choice(e, stopped) for e in jaxpr.eqns]):
-        return jaxpr
-    return rewrite(jaxpr, lambda _, e, ins: ins[2:] if _is_trivial_choice(e, stopped) else None)
-
-
-def _stopped(eqns: Sequence[Eqn]) -> dict[Atom, Atom]:
-    """Return the operand of each `stop_gradient`, by its result."""
-    return {e.outs[0]: e.ins[0] for e in eqns if isinstance(e.prim, StopGradient)}
-
-
-def _is_trivial_choice(eqn: Eqn, stopped: Mapping[Atom, Atom]) -> bool:
-    """Return True for a choice between a value behind `stop_gradient` and the value itself."""
-    return isinstance(eqn.prim, SelectN) and len(eqn.ins) == 3 and stopped.get(eqn.ins[1]) == eqn.ins[2]
+    return cse(dce(_with_cases_inlined(jaxpr)))
 
 
 def _with_cases_inlined(jaxpr: Jaxpr) -> Jaxpr:
@@ -123,7 +103,7 @@ def located_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
     `add %1 %1`. The origin of this equation is `add %1 %3`, which the user wrote.
     """
     live = live_eqns(jaxpr.eqns, jaxpr.outs, effects=True)
-    cases, stopped = _cases_of_choices(live), _stopped(live)
+    cases = _cases_of_choices(live)
     b = Builder.like(jaxpr)
     env: dict[Atom, Atom] = {}
     results: dict[tuple[Primitive, Atoms], tuple[Var, ...]] = {}
@@ -137,8 +117,6 @@ def located_normal_form(jaxpr: Jaxpr) -> tuple[Jaxpr, dict[Atom, EqnOrigin]]:
         return outs
 
     def rule(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
-        if _is_trivial_choice(eqn, stopped):
-            return ins[2:]
         body = _inlined_body(eqn, cases)
         if body is None:
             return add(eqn, ins, EqnOrigin(eqn))

@@ -11,6 +11,8 @@ from typing import Final, final
 from fxad.core.builder import Builder, substitute
 from fxad.core.dataclasses import dataclass
 from fxad.ir import Atom, Atoms, Eqn, Jaxpr, Lit, Var
+from fxad.primitives.elementwise.convert import StopGradient
+from fxad.primitives.elementwise.select import SelectN
 from fxad.transforms.inversion.rules.contract import Refused
 from fxad.transforms.locate import EqnOrigin
 
@@ -67,6 +69,20 @@ class Graph:
                 if isinstance(a, Var):
                     readers.setdefault(a, []).append(k)
         return Graph(ins, eqns, producer, readers, index, n, origins)
+
+    def value_of_choice(self, eqn: Eqn) -> Var | None:
+        """Return x for a choice between x and `stop_gradient(x)`: its value is x, its derivative is not that of x.
+
+        A batched `cond` writes `s = stop_gradient x; z = select_n m, s, x` for the operand of a branch: a branch
+        that is not taken has no derivative.
+        """
+        if not isinstance(eqn.prim, SelectN) or len(eqn.ins) != 3:
+            return None
+        for s, x in (eqn.ins[1:], eqn.ins[:0:-1]):
+            stop = self.producer.get(s)
+            if isinstance(x, Var) and stop is not None and isinstance(stop.prim, StopGradient) and stop.ins[0] is x:
+                return x
+        return None
 
     def located(self, refused: Refused, eqn: Eqn) -> Refused:
         """Return the reason with its equation."""

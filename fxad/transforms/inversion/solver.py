@@ -308,6 +308,8 @@ class _Search:
         rule = self.rules.of(eqn.prim)
         if rule is None:
             return UNKNOWN_RULE
+        if (x := self.graph.value_of_choice(eqn)) is not None:
+            return tuple([eqn.outs[0] if a is x else None for a in eqn.ins])
         args = tuple([Hole(a.aval) if self._is_unknown(a) else a for a in eqn.ins])
         unknown = self._unknown_operands(eqn)
         if len(set(unknown)) != len(unknown):
@@ -405,6 +407,8 @@ class _Search:
         """Invert an equation of which only a part of the result is known. Return its unknown operand, or the same
         part of it; None while it has several unknown operands."""
         b.at(eqn)
+        if self.graph.value_of_choice(eqn) is not None:
+            return part
         operand = invert_at_places(b, eqn, part, self._is_unknown, self.graph.producer.get)
         if operand is not None:
             return operand
@@ -459,7 +463,8 @@ class _Search:
         if isinstance(operand, Refused):
             self._refuse(k, operand)
         elif operand is not None:
-            (unknown,) = self._unknown_operands(eqn)
+            value = self.graph.value_of_choice(eqn)
+            (unknown,) = self._unknown_operands(eqn) if value is None else (value,)
             if not isinstance(operand, PartialValue):
                 self._add_step((eqn,), b, {unknown: operand})
             elif (*path, k) not in self.parts.get(unknown, {}):
