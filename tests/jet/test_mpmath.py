@@ -84,6 +84,7 @@ FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Number], tuple[tuple[float, fl
     "add": (lambda x, y: x + y, ((-2, 2), (-2, 2))),
     "sub": (lambda x, y: x - y, ((-2, 2), (-2, 2))),
     "mul": (lambda x, y: x * y, ((-2, 2), (-2, 2))),
+    "mul_no_nan": (lambda x, y: x * y, ((-2, 2), (-2, 2))),
     "div": (lambda x, y: x / y, ((-2, 2), (0.5, 2))),
     "rem": (lambda x, y: x - 2 * y, ((2.2, 2.8), (1, 1))),
     "max": (lambda x, y: x, ((1, 2), (-2, 0))),
