@@ -21,7 +21,7 @@ from fxad.errors import ArgumentError, shown
 from fxad.ir import Lit
 from fxad.operations.arguments import flag, plain_ints
 from fxad.primitives.control.bodies import reorder_operands
-from fxad.tracing.program import Program, TangentsName, function_name
+from fxad.tracing.program import Program, SeriesName, function_name
 from fxad.tracing.static_args import Argnames, Argnums, static_arguments
 from fxad.transforms.jet.jet import jet as series_of_jaxpr
 
@@ -74,7 +74,8 @@ def jet(
     derivative in t at 0, divided by k!. None stands for a leaf without a tangent, as in `jvp`.
 
     `jet(f, primals, series)` calls it at once, with the order of the series by default. A program takes the first
-    `given` coefficients, by default all. `fxad.experimental.jet.jet` takes derivatives, as JAX does.
+    `given` coefficients, by default all. `fxad.experimental.jet.jet` is JAX's: it takes derivatives, with an entry of
+    `series` for each argument.
 
     No primitive needs a rule: that of order k follows from its `jvp`. Where a function is smooth in pieces, such as
     `relu`, the derivatives are those of its pieces.
@@ -190,7 +191,7 @@ def jet_of_program(
         tree.call_structure(tree.tuple_structure(args, tree.tuple_structure(*[tangents] * n_coefficients)), kwargs),
         tree.tuple_structure(program.out_tree, tree.tuple_structure(*[out_tangents] * order)),
         program.bound,
-        ("primals", TangentsName("series")),
+        ("primals", SeriesName("series")),
         f"jet_{program.name}",
     )
 

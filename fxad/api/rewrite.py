@@ -76,8 +76,8 @@ def remat(
     derivative or a larger step, has at most so many bytes of temporaries: values are computed again until it fits
     (`Lowered.compile`). `plan_memory` shows the plan of a program.
 
-    Law:    same value and, bitwise, the same gradient, even if segments share values; the compiled program stores the
-            residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
+    Law:    same value and, bitwise up to the sign of a zero, the same gradient, even if segments share values; the
+            compiled program stores the residuals of the program (CPU). The last bits of a compiled program may differ if XLA contracts `a * b + c`
             within a fusion and chooses other fusions.
     Cost:   the backward program recomputes the part of the forward computation that is not stored.
     Raises: ArgumentError for an invalid policy or budget, and for a plan of another program; BudgetError, when the

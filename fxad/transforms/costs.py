@@ -204,8 +204,8 @@ _OWN_KERNEL: Final = frozenset({"SortLike", "Cumulative", "ScatterFamily", "Soft
 
 
 def compile_cost(kind: type[Primitive]) -> CompileCost:
-    """Return how XLA fuses primitives of a class, and the milliseconds that each adds to those of a kernel: fewer than
-    none for a call of a library function."""
+    """Return how XLA fuses primitives of a class, and the milliseconds that each adds to those of a kernel: a negative
+    number for a call of a library function."""
     if issubclass(kind, VIEWS):
         return Fusion.VIEW, 0.0
     if issubclass(kind, _CHEAP):

@@ -63,19 +63,23 @@ def specialize(jaxpr: Jaxpr, values: SizeValues) -> Jaxpr:
             return specialize_aval(value)
         return specialize_lit(value) if isinstance(value, Lit) else value
 
-    free = [n for value in sizes.values() for n in names_of(value)]
-
     def specialize_rule(record: Record) -> Record | None:
-        """Specialize a rule for any size: it keeps the size that it binds, which is none of those in the values."""
+        """Specialize a rule for any size; None for other records, whose fields are specialized.
+
+        The rule keeps the size that it binds, and a size of that name in the values is another one. For example, a rule
+        that binds n becomes
+
+            values        rule
+            m = 3         the rule at m = 3
+            n = 3         the rule itself
+            m = n + 1     the rule with another name for its n, at m = n + 1
+        """
         if not (isinstance(record, BatchRule) and record.any_size):
             return None
         (name,) = names_of(record.size)
-        if name.name in sizes:
-            return record
-        if name.name not in [n.name for n in free]:
-            return None
-        size, body = with_fresh_size(record.body, record.size, free)
-        return replace(record, size=size, body=specialize(body, values))
+        others = tuple([(k, value) for k, value in values if k != name.name])
+        size, body = with_fresh_size(record.body, record.size, [n for _, value in others for n in names_of(value)])
+        return replace(record, size=size, body=specialize(body, others))
 
     b = Builder()
     env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([specialize_aval(v.aval) for v in jaxpr.ins]), strict=True))

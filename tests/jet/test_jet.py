@@ -425,13 +425,19 @@ REFUSED: dict[str, Refused] = {
         lambda: fx.jet(PROGRAM, order=2)((ONES,), ((ONES,), (ONES[:2],))),
         ShapeError,
         "argument series[1][0] has shape (2,)",
-        "tangents have the tree, shapes and dtypes of the arguments",
+        "series has an entry for each order, with the tree, shapes and dtypes of the arguments",
+    ),
+    "the convention of JAX": (
+        lambda: WRONG(fnp.sin, (ONES,), ([ONES, ONES],)),
+        TreeError,
+        "argument series is ((*, *),), it was traced as ((*,),)",
+        "JAX has an entry for each argument: use fxad.experimental.jet.jet",
     ),
     "integers": (
         lambda: fx.jet(lambda n: n * 2, (1,), ((1,), (1,))),
         TreeError,
         "argument series is ((*,), (*,)), it was traced as ((None,), (None,))",
-        "with None for integers and bools",
+        "and None for integers and bools",
     ),
     "function": (lambda: WRONG(3, order=2), ArgumentError, "jet: ", "pass the function itself"),
     "lengths": (

@@ -69,8 +69,9 @@ loop of its own, so XLA cannot merge its recomputation with the first one. `line
 An outer `remat` keeps those values of an inner one that both keep; its recomputation starts from them inside the inner
 one.
 
-Gradients are bit for bit those of the program without `remat`: the cotangents of a value that several equations read
-are added in the same order. So a tangent that the body returns unchanged or twice stays outside, and transposition adds
+Gradients are those of the program without `remat`, bit for bit up to the sign of a zero: the cotangents of a value that
+several equations read are added in the same order, but a negation behind a broadcast may stay where it is
+(`transforms/ad/transpose.py`). So a tangent that the body returns unchanged or twice stays outside, and transposition adds
 the cotangents of the body to the earlier ones inside (`transforms/ad/transpose.py`).
 """
 

@@ -176,25 +176,30 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, split: SplitEqn) -> 
     known loop returns the same, without the predicate.
 
     In the example of `split_bounded_loop`, let the step return the predicate: (c, d) -> (c * c < 9, c * c, d * e). Then
-    the stack es is result 3 of the known scan and result 2 of the known loop, and `split.out_known`, of c, d, n and the
-    predicate, is (True, False, True, True):
+    the stack es is result 3 of the known scan and result 2 of the known loop. `split.out_known`, of c, d, n and the
+    predicate, is (True, False, True, True). The count and the predicate are results 2 and 3 of `counting_scan`, and
+    results 1 and 2 of the known scan, which lacks d:
 
         c, n, go, es = scan[(c, n) -> let e = exp(c) in (c * c, n + 1, c * c < 9, e), length=5] limit c0 0
         c, n, es     = until[(c, n) -> let e = exp(c) in (c * c < 9, c * c, n + 1, e), most=5] c0 0
     """
     assert isinstance(split.known, Scan), "`rebuild` keeps the class"
-    count_at, n_results = len(loop.carries), len(split.out_known) - loop.predicate_in_step
-    n_carry, n_known = sum(split.out_known[:count_at]), sum(split.out_known[:n_results])
-    known_results = tuple([k for k in range(n_known) if k != n_carry])
+    # where the count and the predicate are among the results of `counting_scan`; without a predicate, their end
+    count_at, predicate_at = len(loop.carries), len(split.out_known) - loop.predicate_in_step
+    # where they are among the results of the known scan, before the residuals
+    known_count_at, known_predicate_at = [sum(split.out_known[:k]) for k in (count_at, predicate_at)]
+    known_results = tuple([k for k in range(known_predicate_at) if k != known_count_at])
     if not known_results and len(split.known.body.eqns) == 1:
         return None
-    known, known_operands = _known_loop(prim, loop, split.known.body, _known_step_operands(loop, split), n_known)
+    known, known_operands = _known_loop(
+        prim, loop, split.known.body, _known_step_operands(loop, split), known_predicate_at
+    )
     unknown_operands: list[OperandOrigin] = []
     for k in split.unknown_operands:
         if isinstance(k, KnownResult):  # a stack: they stand after the predicate
             unknown_operands.append(KnownResult(k.number - loop.predicate_in_step))
         elif (p := loop.scan_operands[k]) is _LIMIT:  # the count of known steps is the limit of the unknown ones
-            unknown_operands.append(KnownResult(n_carry))
+            unknown_operands.append(KnownResult(known_count_at))
         else:
             assert isinstance(p, int), "the count is known"
             unknown_operands.append(p)
@@ -203,16 +208,16 @@ def _with_known_loop(prim: HigherOrder, loop: _BoundedLoop, split: SplitEqn) -> 
         split.unknown,
         tuple([p if isinstance(p, int) else Lit.zero(INT32_SCALAR) for p in known_operands]),
         tuple(unknown_operands),
-        split.out_known[:count_at] + split.out_known[count_at + 1 : n_results],
+        split.out_known[:count_at] + split.out_known[count_at + 1 : predicate_at],
         known_results,
     )
 
 
 def _known_loop(
-    prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[_LoopOperand], n_known: int
+    prim: HigherOrder, loop: _BoundedLoop, body: Jaxpr, step_operands: list[_LoopOperand], predicate_at: int
 ) -> tuple[Primitive, list[_LoopOperand]]:
     """Return the loop over known steps, and its operands. `body` is the step of the known scan: `step_operands` ->
-    `n_known` results, then the predicate if the step returns it, then residuals."""
+    `predicate_at` results, then the predicate if the step returns it, then residuals."""
     layout = loop.layout
     test, test_operands = (None, ()) if loop.predicate_in_step else loop.separate_predicate()
     reads = {*step_operands, *test_operands}
@@ -225,12 +230,13 @@ def _known_loop(
     for k in layout.running:
         types.update(zip(layout.operand_indices(k), layout.bodies[k].jaxpr.in_avals, strict=True))
     step = rebind_operands(body, loop.step.operands_in(groups), has=step_operands, types=types)
-    n_rows = len(step.outs) - len(carries) - loop.predicate_in_step
     if test is None:
-        step = step.with_outs((step.outs[n_known], *step.outs[:n_known], *step.outs[n_known + 1 :]))
+        results, (predicate, *stacks) = step.outs[:predicate_at], step.outs[predicate_at:]
+        step = step.with_outs((predicate, *results, *stacks))  # a step of a loop returns its predicate first
         bodies = {loop.step_at: step}
     else:
         test_groups = layout.bodies[loop.test_at].operands_in(groups)
         bodies = {loop.step_at: step, loop.test_at: rebind_operands(test, test_groups, has=test_operands, types=types)}
+    n_rows = len(step.outs) - loop.predicate_in_step - len(carries)  # the step returns predicate, carries, rows
     known = prim.rebuild(tuple([bodies[k] for k in layout.running]), tuple(map(len, groups)), (len(carries), n_rows))
     return known, [p for group in groups for p in group]

@@ -38,7 +38,7 @@ from fxad.ir import (
     source_text,
 )
 from fxad.primitives.control.bodies import results_without_steps
-from fxad.primitives.elementwise.arithmetic import ADD, NEG
+from fxad.primitives.elementwise.arithmetic import ADD, NEG, SUB
 from fxad.primitives.linearity import is_linear, is_zero, linear_operands, vanishes, zero_values
 from fxad.primitives.shape import BroadcastInDim
 from fxad.transforms.ad.partial_eval import partial_eval
@@ -103,20 +103,27 @@ def backward(
                 f"transpose: result {a!r} of {jaxpr.name} is constant, so the program is affine",
                 remedy="leave the constant out of the linear program, or choose the operands it depends on as linear",
             )
-    start = len(ctx.eqns)
+    last: Eqn | None = None  # the last equation whose adjoint has equations
     for eqn in reversed(tape):
-        is_broadcast = type(eqn.prim) is BroadcastInDim
-        if is_broadcast and len(ctx.eqns) > start and _negates_cotangent(ctx.eqns[-1], eqn, ct_env):
+        n = len(ctx.eqns)
+        if last is not None and _is_negated_broadcast(eqn, last) and _negates_cotangent(ctx.eqns[-1], eqn, ct_env):
             _backward_negated_broadcast(ctx, eqn, linear_values, env, ct_env)
         else:
             backward_eqn(ctx, eqn, linear_values, env, ct_env)
+        if len(ctx.eqns) > n:
+            last = eqn
     return [ct_env.get(v) or Zero(v.aval) for v in linear_ins]
 
 
-def _negates_cotangent(last: Eqn, eqn: Eqn, ct_env: Mapping[Atom, Atom]) -> bool:
-    """Return True if the last equation gives the cotangent of `eqn` by a negation, and nothing else reads it."""
-    ct = ct_env.get(eqn.outs[0])
-    return last.prim is NEG and last.outs[0] is ct and [*ct_env.values()].count(ct) == 1
+def _is_negated_broadcast(eqn: Eqn, reader: Eqn) -> bool:
+    """Return True if an equation is a broadcast that `reader` negates or subtracts. The negation in the adjoint of
+    `reader` is then the cotangent of the broadcast, and of nothing else."""
+    return type(eqn.prim) is BroadcastInDim and reader.prim in (NEG, SUB) and reader.ins[-1] is eqn.outs[0]
+
+
+def _negates_cotangent(adjoint: Eqn, eqn: Eqn, ct_env: Mapping[Atom, Atom]) -> bool:
+    """Return True if the result of an equation of the adjoint is the cotangent of `eqn`, by a negation."""
+    return adjoint.prim is NEG and adjoint.outs[0] is ct_env.get(eqn.outs[0])
 
 
 def _backward_negated_broadcast(
@@ -209,7 +216,7 @@ def _with_earlier_cotangents(
 
 def _returning_operands(prim: HigherOrder, operands: tuple[int, ...]) -> Primitive | None:
     """Return the `remat` with these operands as further results, before its own; None for other primitives. Only the
-    gradient of a `remat` has to be that of the program without it, bit for bit."""
+    gradient of a `remat` has to be that of the program without it, bit for bit up to the sign of a zero."""
     layout = prim.layout
     if not layout.remat:
         return None

@@ -111,9 +111,10 @@ class CutLinearization(LinearizeBuilder):
             out_tangents: Tangents
             if known_ins is None or _captured_value_moves(eqn, tangents):
                 outs, out_tangents = self._linearize(eqn, ins, tangents, origin)
-                # A custom derivative may use another program than the function, and the function itself is inverted.
-                # This copy gives the results, and is inverted for the operands. From these, the linearized equations
-                # run forward, for residuals alone: nothing else reads them.
+                # The results come from this copy, which is inverted as one equation for the operands. From these, the
+                # linearized equations run forward, for residuals alone: nothing else reads them. This is so for an
+                # equation that is inverted as a whole, and for a function with rules: its derivative may use another
+                # program than the function, and the function itself is inverted.
                 if inverted_whole or isinstance(eqn.prim, CallWithRules):
                     outs = self.copy(eqn, ins)
             else:

@@ -81,8 +81,9 @@ class _MaskArrays:
     """A bool array that is true where the mask is 1; an array of zeros; an array of ones. Both are nan where the mask
     is neither 0 nor 1.
 
-    The array of ones is also needed where the mask is 1 and the product with it is not read. In reverse mode the
-    cotangent there is 0, and 0 * nan would be nan.
+    The term of the complement is multiplied by `ones`, and is chosen where the mask is not 1. `ones` is 1, not nan,
+    also where the mask is 1, though that product is not read there: in reverse mode its cotangent there is 0, and
+    0 * nan would be nan.
     """
 
     is_one: Atom
@@ -248,11 +249,15 @@ class _Rewriting:
 
 
 def identity_without_derivative(aval: Aval) -> CallWithRules:
-    """Return an identity that refuses to be differentiated: the derivative with respect to a mask is not known."""
+    """Return an identity that refuses to be differentiated: the derivative with respect to a mask is not known.
+
+    Its operand is `captured`, and a function with a derivative rule raises an error for a tangent of a captured value.
+    So the rule here is never applied. It must be there: without one, the derivative would be that of the body.
+    """
     b = Builder()
     same = b.build(b.inputs([aval]), "coupling_by_a_mask")
     nothing = Builder().build([Zero(aval).instantiate()], "no_derivative")
-    return CallWithRules(Function(same, 1, Rules(jvp=(Derivative((False,), same, nothing),))))
+    return CallWithRules(Function(same, captured=1, rules=Rules(jvp=(Derivative((False,), same, nothing),))))
 
 
 def _keeps_masks(to: DType, of: DType) -> bool:

@@ -1,6 +1,7 @@
 """Equations as maps of slices: which equations treat all slices along an axis of their result alike.
 
 `collapse` moves sums over an axis before such equations, and `sparse_directions` carries nonzero slices through them.
+`apply_to_stack` is the other way round: it adds an equation for a stack of slices.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, TypeAlias, final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.dataclasses import dataclass
-from fxad.ir import Atom, Aval, Eqn, Lit, Primitive, Var
+from fxad.ir import Atom, Aval, Eqn, Flags, Lit, Primitive, Var
 from fxad.primitives.dot import DotGeneral
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.primitives.elementwise.family import Binary, Unary
@@ -24,6 +25,7 @@ from fxad.primitives.index import Index
 from fxad.primitives.linalg.family import LinearSystem
 from fxad.primitives.shape import BroadcastInDim, ExpandDims, ReduceSum, Reshape, Rev, Squeeze, Transpose
 from fxad.primitives.slicing import Concatenate, Pad, Slice
+from fxad.transforms.vmap import over_stack
 
 
 @final
@@ -264,3 +266,17 @@ def weights_along(defs: Mapping[Atom, Eqn], a: Atom, axis: int) -> Atom | None:
     (x,) = eqn.ins
     size = a.aval.shape[axis]
     return x if x.aval.size == size == x.aval.shape[eqn.prim.dims.index(axis)] else None
+
+
+def apply_to_stack(b: Builder, prim: Primitive, operands: Sequence[Atom], stacked: Flags, size: int) -> Sequence[Atom]:
+    """Add an equation for each of `size` slices: of the operands marked in `stacked`, which have an axis for them in
+    front. Return stacks of the results."""
+    inner = Builder()
+    slices: list[Atom] = []
+    for a, m in zip(operands, stacked, strict=True):
+        aval = Aval(a.aval.shape[1:], a.aval.dtype) if m else a.aval
+        slices.append(a if isinstance(a, Lit) and not m else inner.input(aval))  # other literals stay literals
+    body = inner.build(inner(prim, *slices), prim.name)
+    inputs = [k for k, a in enumerate(slices) if not isinstance(a, Lit)]
+    dims = tuple([0 if stacked[k] else None for k in inputs])
+    return b.inline(over_stack(body, size, dims, (0,) * len(body.outs)), [operands[k] for k in inputs])

@@ -27,8 +27,8 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import combinations
 from math import factorial, prod
-from operator import itemgetter
-from typing import Final, TypeAlias, final
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -43,12 +43,23 @@ from fxad.primitives.linear_call import LinearCall
 from fxad.primitives.linearity import is_linear_in_each, is_zero, linear_operands
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_expand_dims, emit_reshape
 from fxad.primitives.slicing import Concatenate, emit_slice
-from fxad.transforms.vmap import over_stack
+from fxad.transforms.jet.along import apply_to_stack
 
 # The numbers of its variables in increasing order: (0, 0, 3) is x_0^2 x_3.
 Monomial: TypeAlias = tuple[int, ...]
-# A sum of rows: for each its place, the term by whose number it is multiplied (None for 1), and a further factor.
-_RowSum: TypeAlias = tuple[tuple[int, int | None, int], ...]
+
+
+class _Row(NamedTuple):
+    """A row in a sum of rows: its place, the number of the term t by whose p_t t! it is multiplied (None for 1), and a
+    further factor: 2 in a square, for the two products u_b u_c and u_c u_b."""
+
+    place: int
+    term: int | None = None
+    factor: int = 1
+
+
+# A sum of rows, each with its number.
+_RowSum: TypeAlias = tuple[_Row, ...]
 # A row of a product: a row of the first factor, times a sum of rows of the second one, for each element.
 _ProductRow: TypeAlias = tuple[tuple[int, _RowSum], ...]
 
@@ -127,37 +138,40 @@ class Grading:
         if order not in self._by_order:
             return None
         if order > self.low:
-            return ((self._place_of_high[order][order, ()], None, 1),)
-        return tuple([(self._place[order][t], self.terms[t], 1) for t in self._by_order[order]])
+            return (_Row(self._place_of_high[order][order, ()]),)
+        return tuple([_Row(self._place[order][t], self.terms[t]) for t in self._by_order[order]])
 
     def product(self, p: int, q: int) -> list[_ProductRow]:
         """Return the rows of a product of values of degrees p <= q."""
-        k, rows = p + q, list[_ProductRow]()
-        if k <= self.low:
-            for d in self._divisors[k]:
-                pairs = [(self._place[p][b], self._place[q][c]) for b, c in divisors(d, p)]
-                rows.append(tuple([(b, ((c, None, 1),)) for b, c in pairs]))
-            return rows
-        for j, a in self._high[k]:
-            sums: dict[int, list[tuple[int, int | None, int]]] = {}
-            if q > self.low:
-                for i, b in enumerate(self._divisors[p]):
-                    if (place := self._place_of_high[q].get((j, product_of(a, b)))) is not None:
-                        sums[i] = [(place, None, 1)]
-            else:
-                for t in self._by_order[j]:
-                    for divisor, rest in divisors(t, len(a)):
-                        if divisor == a:
-                            for b, c in divisors(rest, p):
-                                sums.setdefault(self._place[p][b], []).append((self._place[q][c], self.terms[t], 1))
-            rows.append(tuple([(i, tuple(sorted(s, key=itemgetter(0)))) for i, s in sorted(sums.items())]))
-        return rows
+        if p + q <= self.low:
+            return [self._low_row(d, p, q) for d in self._divisors[p + q]]
+        row = self._row_of_low_and_high if q > self.low else self._high_row_of_lows
+        return [row(j, a, p, q) for j, a in self._high[p + q]]
+
+    def _low_row(self, d: Monomial, p: int, q: int) -> _ProductRow:
+        """(u v)_d = sum of u_b v_c over b + c = d."""
+        return tuple([(self._place[p][b], (_Row(self._place[q][c]),)) for b, c in divisors(d, p)])
+
+    def _row_of_low_and_high(self, j: int, a: Monomial, p: int, q: int) -> _ProductRow:
+        """P_a (u v) = sum of u_b (P_(a + b) v), for the terms of order j. The rows that v has are those of derivatives
+        that are not zero."""
+        places = [self._place_of_high[q].get((j, product_of(a, b))) for b in self._divisors[p]]
+        return tuple([(i, (_Row(place),)) for i, place in enumerate(places) if place is not None])
+
+    def _high_row_of_lows(self, j: int, a: Monomial, p: int, q: int) -> _ProductRow:
+        """P_a (u v) = sum of p_t t! u_b v_c, for the terms t = a + b + c of order j."""
+        sums: dict[int, list[_Row]] = {}
+        for t in self._by_order[j]:
+            for rest in [rest for divisor, rest in divisors(t, len(a)) if divisor == a]:
+                for b, c in divisors(rest, p):
+                    sums.setdefault(self._place[p][b], []).append(_Row(self._place[q][c], self.terms[t]))
+        return tuple([(i, tuple(sorted(s, key=attrgetter("place")))) for i, s in sorted(sums.items())])
 
 
 def _squared(rows: Sequence[_ProductRow]) -> list[_ProductRow]:
     """Return the rows of the product of a value with itself: u_b u_c and u_c u_b are one product."""
     halves = [
-        [(b, tuple([(c, term, factor * (1 + (b < c))) for c, term, factor in s if b <= c])) for b, s in row]
+        [(b, tuple([_Row(c, term, factor * (1 + (b < c))) for c, term, factor in s if b <= c])) for b, s in row]
         for row in rows
     ]
     return [tuple([(b, s) for b, s in row if s]) for row in halves]
@@ -225,23 +239,10 @@ class _RowBuilder:
         flags = tuple([d > 0 for d in degrees])
         if len({degrees[k] for k in varying}) == 1 and linear_operands(prim, args, flags) is not None:
             degree = degrees[varying[0]]
-            return degree, self.by_row(prim, args, flags, self.grading.size(degree))
+            return degree, apply_to_stack(self.b, prim, args, flags, self.grading.size(degree))
         if len(varying) != 2 or not is_linear_in_each(prim, flags):
             raise _NotHomogeneousError
         return sum(degrees), (self.product(prim, args, varying, degrees),)
-
-    def by_row(self, prim: Primitive, args: Sequence[Atom], varying: Sequence[bool], size: int) -> Sequence[Atom]:
-        """Return the results of an equation for each row of the operands that vary."""
-        inner = Builder()
-        slices: list[Atom] = []
-        for a, m in zip(args, varying, strict=True):
-            aval = Aval(a.aval.shape[1:], a.aval.dtype) if m else a.aval
-            slices.append(a if isinstance(a, Lit) and not m else inner.input(aval))
-        body = inner.build(inner(prim, *slices), prim.name)
-        inputs = [k for k, a in enumerate(slices) if not isinstance(a, Lit)]
-        dims = tuple([0 if varying[k] else None for k in inputs])
-        stacked = over_stack(body, size, dims, (0,) * len(body.outs))
-        return self.b.inline(stacked, [args[k] for k in inputs])
 
     def total(self, coefficients: Sequence[Atom]) -> Atom:
         """Return the operator of a result from its coefficients, the value first."""
@@ -268,13 +269,13 @@ class _RowBuilder:
         u, v = args[i], args[j]
         if u is v and prim == MUL:
             rows = _squared(rows)
-        flags = [k in varying for k in range(len(args))]
+        flags = tuple([k in varying for k in range(len(args))])
 
         def times(u_rows: Atom, v_rows: Atom, size: int) -> Atom:
             operands = [u_rows if k == i else v_rows if k == j else a for k, a in enumerate(args)]
-            return self.by_row(prim, operands, flags, size)[0]
+            return apply_to_stack(self.b, prim, operands, flags, size)[0]
 
-        every_row = tuple([(k, ((k, None, 1),)) for k in range(u.aval.shape[0])])
+        every_row = tuple([(k, (_Row(k),)) for k in range(u.aval.shape[0])])
         if len(rows) == 1 and rows[0] == every_row and len(every_row) == v.aval.shape[0]:
             return self.sum_of_rows(times(u, v, len(every_row)))
         pairs = list(dict.fromkeys([pair for row in rows for pair in row]))
@@ -289,11 +290,13 @@ class _RowBuilder:
 
     def row_sum(self, x: Atom, rows: _RowSum) -> Atom:
         """Return a sum of rows. Those with one number are added first."""
-        groups: dict[object, list[tuple[int, int | None, int]]] = {}
+        groups: dict[object, list[_Row]] = {}
         for row in rows:
-            groups.setdefault(self.numbers.group(*row[1:]), []).append(row)
+            groups.setdefault(self.numbers.group(row.term, row.factor), []).append(row)
         return self.sum([
-            self.numbers.times(self.b, self.sum([self.slice(x, k) for k, _, _ in group]), *group[0][1:])
+            self.numbers.times(
+                self.b, self.sum([self.slice(x, row.place) for row in group]), group[0].term, group[0].factor
+            )
             for group in groups.values()
         ])  # fmt: skip
 

@@ -346,8 +346,8 @@ class _SeriesBuilder(SeriesGraph):
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: SeriesNode, k: int) -> OneOrder:
-            # Only orders that can be computed are requested (see `order_in_reach`), so k is one, even if not all
-            # coefficients of its operands are there yet. A higher order can be computed only if that method says so.
+            # Coefficient k can be computed, because only such coefficients are requested. `up_to` computes those of the
+            # operands that are not there yet. `order_in_reach` tells which higher ones can be computed too.
             order = self.order if operands_computed else max(k, self.order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])

@@ -37,7 +37,9 @@ class SeriesRule(Enum):
 
 def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER) -> SeriesRule:
     """Return how the series of an equation is computed when the marked operands vary."""
-    by_rule = isinstance(prim, CallWithRules) and has_own_derivative(prim)  # even if the rule raised an error
+    # A rule that raised an error when it was traced is a `Refusal`, and counts too. Its tangent raises that error; the
+    # series of the body would be a derivative that the user did not define.
+    by_rule = isinstance(prim, CallWithRules) and has_own_derivative(prim)
     if isinstance(prim, HigherOrder) and prim.layout.transparent and not by_rule:
         return SeriesRule.BODIES
     row = ROWS.get(type(prim))

@@ -21,9 +21,9 @@ def remat(jaxpr: Jaxpr, policy: Policy = nothing) -> Jaxpr:
     Differentiation stores the operands of the equation and the values that `policy` selects. The backward program
     computes all other values again.
 
-    Law:  same value; the same gradient, bitwise, also if segments share operands: contributions to a cotangent are
-          added in the order of the program without segments; the residuals of `linearize` are among the operands and
-          the selected values.
+    Law:  same value; the same gradient, bitwise up to the sign of a zero, also if segments share operands:
+          contributions to a cotangent are added in the order of the program without segments; the residuals of
+          `linearize` are among the operands and the selected values.
     Cost: none forward; one more forward computation in the backward program.
     """
     return as_remat(mark_kept(jaxpr, policy))

@@ -275,8 +275,14 @@ def _calls(jaxpr: Jaxpr) -> list[tuple[Eqn, ...]]:
 
 def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
     """Return the equation that computes result `v` of `eqn`, after those whose bodies contain it, and the policy that
-    marks it there: from `eqn` into the body that computes the value, past marks, as far as there are bodies."""
-    by, level, producers = "", -1, [eqn]
+    marks it there: from `eqn` into the body that computes the value, past marks, as far as there are bodies.
+
+    Of the policies of nested `remat` equations, the outermost one decides. For example, in
+    `remat(remat(x -> cos(sin(x)), everything), sines)` the body of the inner `remat` marks the sine by
+    `keep[by=everything, also_kept_by=(sines,)]`. It is `level` 1 deep, so the policy is `deciders[1]`, which is
+    `sines`. The cosine is marked by `keep[by=everything]`: it has no `deciders[1]`, because `sines` does not keep it.
+    """
+    by, level, producers = "", -1, [eqn]  # `level`: the number of `remat` equations around the body, less 1
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
         level += layout.remat
         result_number = eqn.outs.index(v)

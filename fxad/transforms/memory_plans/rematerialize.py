@@ -334,9 +334,15 @@ class _Rematerialization:
                                                       what they read
 
         A reader reads a value that is to be computed again. The third part is empty, but in the interval of segment 0,
-        the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part. The
-        first block of the interval also returns values between segments, if the schedule says so. Each block returns
-        its residuals that a later interval reads.
+        the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part. For
+        example, t and u are there, v = sin(u) is to be computed again, and the run has a = cos(t), g = a * v, h = g + 1.
+        A | separates the parts:
+
+            segment 1     a = cos(t) | v = sin(u), g = a * v, h = g + 1
+            segment 0     a = cos(t) | v = sin(u), g = a * v | h = g + 1
+
+        The first block of the interval also returns values between segments, if the schedule says so. Each block
+        returns its residuals that a later interval reads.
 
         With `split`, the first block computes nothing but those values and what the segment starts from. They are
         available from then on, so the next block computes its residuals from them. Example: the interval has s, g and
@@ -359,11 +365,12 @@ class _Rematerialization:
             if not readers and not returned:
                 self._add(after[run.start : run.stop])
                 continue
-            first_reader = readers[0] if readers else run.start
-            end = run.stop if segment else readers[-1] + 1 if readers else first_reader
+            start, end = (readers[0], readers[-1] + 1) if readers else (run.start, run.start)
+            if segment:  # there is no third part
+                end = run.stop
             read_later = {v for v in unavailable if self.halves.last_after.get(v, -1) >= interval.stop}
-            self._add(after[run.start : first_reader])
-            self._add_block(segment, after[first_reader:end], returned | read_later, end)
+            self._add(after[run.start : start])
+            self._add_block(segment, after[start:end], returned | read_later, end)
             self._add(after[end : run.stop])
             returned = set()
 

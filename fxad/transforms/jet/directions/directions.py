@@ -58,10 +58,9 @@ from fxad.primitives.elementwise.arithmetic import ADD, MUL, NEG, SUB
 from fxad.primitives.linalg.solve import Solve
 from fxad.primitives.linearity import is_linear_eqn
 from fxad.primitives.shape import ReduceSum, Reshape, emit_broadcast, emit_reshape
-from fxad.transforms.jet.along import Along, along, is_constant, slice_of, weights_along, without
+from fxad.transforms.jet.along import Along, along, apply_to_stack, is_constant, slice_of, weights_along, without
 from fxad.transforms.jet.directions.products import DIRECTION, LEFT, contraction, dot_general
 from fxad.transforms.jet.directions.summands import Derivatives, Placement, SummandBuilder, free_indices
-from fxad.transforms.vmap import over_stack
 
 
 @final
@@ -170,6 +169,8 @@ class _DirectionBuilder(SummandBuilder):
         for p, x in enumerate(operands):
             if x is None:
                 continue
+            # Two axes of the result may come from one of size 1: f32[1] reshaped to f32[1, 1]. The first one counts, so it
+            # is entered last.
             axis_in_result = {m.axes[p]: k for k, m in reversed([*enumerate(maps_of_axes)]) if m is not None}
             for placement, array in x.summands.items():
                 lost = [k for k, a in enumerate(placement) if a is not None and a not in axis_in_result]
@@ -215,21 +216,12 @@ class _DirectionBuilder(SummandBuilder):
         sizes = tuple([dims[k] for k in free_indices(placement)])
         if not sizes:
             return self.b.one(prim, *[varying.get(p, a) for p, a in enumerate(of_one_direction)])
-        inner = Builder()
-        ins: list[Atom] = [
-            a if isinstance(a, Lit) and p not in varying else inner.input(a.aval)
+        stacked = tuple([p in varying for p in range(len(of_one_direction))])
+        operands = [
+            emit_reshape(self.b, varying[p], (prod(sizes), *a.aval.shape)) if p in varying else a
             for p, a in enumerate(of_one_direction)
         ]
-        body = inner.build(inner(prim, *ins), prim.name)
-        inputs = [p for p, a in enumerate(ins) if not isinstance(a, Lit)]
-        stacked = over_stack(body, prod(sizes), tuple([0 if p in varying else None for p in inputs]), (0,))
-        args = [
-            emit_reshape(self.b, varying[p], (prod(sizes), *of_one_direction[p].aval.shape))
-            if p in varying
-            else of_one_direction[p]
-            for p in inputs
-        ]
-        (out,) = self.b.inline(stacked, args)
+        (out,) = apply_to_stack(self.b, prim, operands, stacked, prod(sizes))
         return emit_reshape(self.b, out, (*sizes, *out.aval.shape[1:]))
 
     def reduce_sum(self, prim: ReduceSum, x: Derivatives) -> Derivatives | Atom:
@@ -398,8 +390,8 @@ def _groups(sizes: Sequence[int], divided: Sequence[int]) -> list[list[int]] | N
 
 @by_value
 def sparse_directions(jaxpr: Jaxpr, operand: int, shape: tuple[int, ...]) -> Jaxpr:
-    """Return the program without an operand that holds all unit vectors of a shape: (prod(shape), *shape), or the same
-    with the axes of a flat argument. Values that depend on it are carried without entries that are zero.
+    """Return the program without an operand that holds all unit vectors of a shape, (prod(shape), *shape). Values that
+    depend on it are carried without entries that are zero.
 
     Law:  the same value up to rounding, where the derivatives are finite.
     Cost: one pass; at most as many operations as before, and a mask where a value is expanded.
