@@ -15,16 +15,16 @@ declarations. `Function.programs` makes them. Decision: docs/adr/0083.
     program                       takes                                      returns
     body, program of derivatives  operands                                   results
     forward                       operands                                   results, residuals
-    push                          tangents of moving operands, residuals     tangents of inexact results
-    pull                          cotangents of inexact results, residuals   cotangents of moving operands
+    push                          tangents of perturbed operands, residuals  tangents of inexact results
+    pull                          cotangents of inexact results, residuals   cotangents of perturbed operands
     vmap rule                     captured operands, stacks of arguments     stacks of results
 
 Operands are first the `captured` ones, which are the values that the function or its rules close over, then the
 arguments. Rules say nothing about derivatives in captured operands.
 
 The fields of records stand in the text of programs, as in `derivative(moving=(true,), ...)`. A digest is the hash of
-that text, and files of programs are read by their digests. So the fields keep their names: `moving` for what JAX calls
-perturbed, `whole` and `further` of the rules for other transformations.
+that text, and files of programs are read by their digests. So the fields keep their names: `moving` for perturbed
+operands, `whole` and `further` of the rules for other transformations.
 """
 
 from __future__ import annotations
@@ -176,14 +176,14 @@ def restricted(
 @final
 @record
 class Derivative(Record):
-    """The derivative in the operands marked in `moving` (JAX: perturbed), with all others fixed, of the results marked
+    """The derivative in the operands marked in `moving` (the perturbed ones), with all others fixed, of the results marked
     in `results`; None: of all results.
 
     `forward`, the forward pass (JAX: `fwd` of `custom_vjp`): operands -> results, then residuals.
-    `push`, the pushforward (the linear function of `jax.linearize`): tangents of the moving operands, then residuals ->
+    `push`, the pushforward (the linear function of `jax.linearize`): tangents of the perturbed operands, then residuals ->
     tangents of the inexact results that it is of.
     `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of these results, then residuals -> cotangents of the
-    moving operands; None: the transpose of `push`.
+    perturbed operands; None: the transpose of `push`.
 
     So `forward` and `push` are like `primal` and `linear` of a `LinearizedBody`; `push` and `pull` become `body` and
     `adjoint` of a `LinearCall`.
@@ -208,13 +208,13 @@ class Derivative(Record):
         operands = tuple(range(len(self.moving)))
         results = tuple(range(len(operands), len(operands) + len(inexact)))
         residuals = tuple(range(first, first + len(self.forward.outs) - len(results)))
-        moving = select_by_flags(operands, self.moving)
+        perturbed = select_by_flags(operands, self.moving)
         dots = select_by_flags(results, self.differentiated(inexact))
         forward = RuleProgram("forward", self.forward, operands, (*results, *residuals), stores=True)
-        push = RuleProgram("push", self.push, (*moving, *residuals), dots, linear=len(moving))
+        push = RuleProgram("push", self.push, (*perturbed, *residuals), dots, linear=len(perturbed))
         if self.pull is None:
             return [forward, push]
-        pull = RuleProgram("pull", self.pull, (*dots, *residuals), moving, linear=len(dots), returns_cotangents=True)
+        pull = RuleProgram("pull", self.pull, (*dots, *residuals), perturbed, linear=len(dots), returns_cotangents=True)
         return [forward, push, pull]
 
     def jvp(
@@ -441,7 +441,7 @@ class Function(Record):
     rules: Rules = Rules()
 
     @property
-    def moving(self) -> Flags:
+    def perturbed(self) -> Flags:
         """The operands that derivative rules may be about."""
         return tuple([k >= self.captured and a.inexact for k, a in enumerate(self.body.in_avals)])
 
@@ -488,7 +488,7 @@ class Function(Record):
                     f"{name}: a rule has {len(rule.moving)} marks for {n_in} operands",
                     remedy="mark the operands whose tangents do not vanish",
                 )
-            if any([in_rule and not m for in_rule, m in zip(rule.moving, self.moving, strict=True)]):
+            if any([in_rule and not m for in_rule, m in zip(rule.moving, self.perturbed, strict=True)]):
                 raise ParameterError(
                     f"{name}: a rule is about tangents of operands that have none",
                     remedy="mark inexact operands behind the captured ones",

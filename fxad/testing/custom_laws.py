@@ -68,9 +68,9 @@ def _values_by_name(
     operands = [np.asarray(x, a.dtype) for x, a in zip(values, jaxpr.in_avals, strict=True)]
     paths = tree.paths(program.out_tree, "result")
     named_values: dict[str, NDArray] = dict(zip(paths, run(jaxpr, operands), strict=True))
-    moving = tuple([a.inexact for a in program.in_avals])
+    perturbed = tuple([a.inexact for a in program.in_avals])
     if "jvp" in rules or "vjp" in rules:
-        mask = (False,) * len(program.bound) + moving
+        mask = (False,) * len(program.bound) + perturbed
         directions = random_tangents([a for a in program.in_avals if a.inexact], seed)
         cts = random_cotangents(jaxpr, seed + 1)
         fused, nonzero = transforms.jvp(jaxpr, mask)
@@ -79,7 +79,7 @@ def _values_by_name(
             named_values[f"tangent of {path}"] = next(pushed) if moves else np.zeros(aval.shape, aval.dtype)
         both = run(transforms.vjp_fused(jaxpr, mask), [*operands, *cts])
         named_values |= {f"{p}, with residuals": x for p, x in zip(paths, both, strict=False)}
-        named = [p for p, m in zip(program.paths, moving, strict=True) if m]
+        named = [p for p, m in zip(program.paths, perturbed, strict=True) if m]
         named_values |= {f"cotangent of {p}": x for p, x in zip(named, both[n:], strict=True)}
     for size in sizes:
         dims = (None,) * len(program.bound) + (0,) * len(program.in_avals)

@@ -505,8 +505,8 @@ class CotangentName(str):
 _DIRECTION_REMEDIES: Final[Mapping[type[str], str]] = MappingProxyType(
     {
         TangentsName: "tangents have the tree, shapes and dtypes of the arguments, with None for integers and bools",
-        SeriesName: "series has an entry for each order, with the tree, shapes and dtypes of the arguments, and None for "
-        "integers and bools; JAX has an entry for each argument: use fxad.experimental.jet.jet",
+        SeriesName: "series has an entry for each order, with the tree, shapes and dtypes of the arguments, and None "
+        "for integers and bools; JAX has an entry for each argument: use fxad.experimental.jet.jet",
         CotangentName: "a cotangent has the tree, shapes and dtypes of the results, with None for integers and bools",
     }
 )

@@ -226,10 +226,11 @@ class _Reads:
                 self.from_memory.update(matrices)
                 self.transposed_operands.update([a for a in ins if a in transposed])
                 self.in_layout.update([a for a in matrices if len(avals[a].shape) <= 2])
-                # XLA makes matrices of the operands (measured on the CPU, jaxlib 0.12). The rows of the left one are the
-                # axes that are kept: f32[2, 48, 64] contracted along (0, 1) is transposed to f32[64, 96]; contracted
-                # along 2, it is f32[96, 64] as it lies in memory. A matrix, or a batch of them, is read in either order.
-                # The rows of a right operand are the contracted axes; here the rule of the left one stands for both.
+                # XLA makes matrices of the operands (measured on the CPU, jaxlib 0.12). The rows of the left one are
+                # the axes that are kept: f32[2, 48, 64] contracted along (0, 1) is transposed to f32[64, 96];
+                # contracted along 2, it is f32[96, 64] as it lies in memory. A matrix, or a batch of them, is read in
+                # either order. The rows of a right operand are the contracted axes; here the rule of the left one
+                # stands for both.
                 if not prim.lhs_batch:
                     contracted = zip(ins, (prim.lhs_contract, prim.rhs_contract), strict=True)
                     self.copied.update([a for a, axes in contracted if 0 in axes and len(avals[a].shape) > 2])

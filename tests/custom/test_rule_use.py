@@ -504,7 +504,7 @@ def test_dce_removes_unused_results_of_functions_with_rules() -> None:
     assert transforms.dce(slim) is slim
     assert fx.text.parse(str(slim)) is slim
     second = transforms.dce(fx.trace(lambda x, y, k: f(x, y, k)[1], X[0], X[1], 2).jaxpr)
-    assert call_of(second).function.moving == (True, False)
+    assert call_of(second).function.perturbed == (True, False)
     tangent, _ = transforms.jvp(second, (False, True, False))
     args = [np.asarray(a) for a in (0.3, 1.5, np.int32(2), 1.0)]
     np.testing.assert_allclose(np.asarray(run(tangent, args)[1], np.float64), 2 * np.exp(1.5))

@@ -167,11 +167,11 @@ def _custom_vjp(eqn: Equation, *args: JaxValue) -> object:
 
         @_in_context_of(eqn)
         def fwd(*primals: JaxValue) -> tuple[tuple[JaxValue, ...], tuple[object, ...]]:
-            moving = [plain_aval(a).inexact for a in avals]
+            perturbed = [plain_aval(a).inexact for a in avals]
             if p["symbolic_zeros"]:
-                moving = [m and x.perturbed for m, x in zip(moving, primals[n:], strict=True)]
+                perturbed = [m and x.perturbed for m, x in zip(perturbed, primals[n:], strict=True)]
                 primals = tuple([x.value for x in primals])
-            jaxpr, consts = _in_maps(eqn, lambda: p["fwd_jaxpr_thunk"].call_wrapped(*moving))
+            jaxpr, consts = _in_maps(eqn, lambda: p["fwd_jaxpr_thunk"].call_wrapped(*perturbed))
             outs = eqn.run_open(jaxpr, consts, primals[n:])
             _, res_tree, forwards = p["out_trees"]()
             rest = iter(outs)

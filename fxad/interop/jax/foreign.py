@@ -55,21 +55,21 @@ def _function_of_primitive(eqn: Equation) -> CustomFunction[..., tuple[JaxValue,
     function = custom_jvp(value)
 
     def rule(primals: Sequence[JaxValue], tangents: Sequence[JaxValue]) -> tuple[object, object]:
-        moving = [t is not None for t in tangents]
+        perturbed = [t is not None for t in tangents]
 
-        def forward(xs: list[object], moving_tangents: list[object]) -> object:
+        def forward(xs: list[object], perturbed_tangents: list[object]) -> object:
             def applied(*live: object) -> object:
                 moved, fixed = iter(live), iter(xs)
                 outs = eqn.primitive.bind(
-                    *[next(moved) if m else x for x, m in zip(fixed, moving, strict=True)], **eqn.params
+                    *[next(moved) if m else x for x, m in zip(fixed, perturbed, strict=True)], **eqn.params
                 )
                 return list(outs) if isinstance(outs, tuple | list) else [outs]
 
-            return jax.jvp(applied, [x for x, m in zip(xs, moving, strict=True) if m], moving_tangents)
+            return jax.jvp(applied, [x for x, m in zip(xs, perturbed, strict=True) if m], perturbed_tangents)
 
-        moving_tangents = [t for t in tangents if t is not None]
-        traced = jax.make_jaxpr(forward)(specs, [s for s, m in zip(specs, moving, strict=True) if m])
-        outs = eqn.run(traced, (*primals, *moving_tangents))
+        perturbed_tangents = [t for t in tangents if t is not None]
+        traced = jax.make_jaxpr(forward)(specs, [s for s, m in zip(specs, perturbed, strict=True) if m])
+        outs = eqn.run(traced, (*primals, *perturbed_tangents))
         results = arrays(outs[: len(eqn.outs)])
         rates = zip(results, outs[len(eqn.outs) :], strict=True)
         return results, tuple([array(t) if plain_aval(y).inexact else None for y, t in rates])

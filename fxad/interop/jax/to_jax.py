@@ -87,17 +87,17 @@ for _prim in (CALL, LINEAR_CALL):
 
 
 def _tangents(
-    jaxpr: Jaxpr, primals: Sequence[object], tangents: Sequence[object], moving: Sequence[bool]
+    jaxpr: Jaxpr, primals: Sequence[object], tangents: Sequence[object], perturbed: Sequence[bool]
 ) -> tuple[list[object], list[object]]:
     """Return results and tangents with respect to the operands that are marked."""
-    split = linearize(jaxpr, tuple(moving))
+    split = linearize(jaxpr, tuple(perturbed))
     n = len(jaxpr.outs)
     outs = CALL.bind(*primals, jaxpr=split.primal)
-    moving_tangents = [t for t, m in zip(tangents, moving, strict=True) if m]
+    perturbed_tangents = [t for t, m in zip(tangents, perturbed, strict=True) if m]
     linear_outs = iter(())
     if any(split.out_nonzero):
         linear_outs = iter(
-            LINEAR_CALL.bind(*moving_tangents, *outs[n:], jaxpr=split.linear, n_linear=len(moving_tangents))
+            LINEAR_CALL.bind(*perturbed_tangents, *outs[n:], jaxpr=split.linear, n_linear=len(perturbed_tangents))
         )
     results = outs[:n]
     pairs = zip(results, split.out_nonzero, strict=True)
@@ -117,14 +117,14 @@ def _linear_jvp(
 ) -> tuple[list[object], list[object]]:
     """Return the tangents: in the linear operands, the map itself, so that it can be transposed; in the others, its
     derivative."""
-    moving = [type(t) is not ad.Zero for t in tangents]
+    perturbed = [type(t) is not ad.Zero for t in tangents]
     results = LINEAR_CALL.bind(*primals, jaxpr=jaxpr, n_linear=n_linear)
     out_tangents = [_zero(y) for y in results]
-    if any(moving[:n_linear]):
+    if any(perturbed[:n_linear]):
         dense = [ad.instantiate_zeros(t) for t in tangents[:n_linear]]
         out_tangents = LINEAR_CALL.bind(*dense, *primals[n_linear:], jaxpr=jaxpr, n_linear=n_linear)
-    if any(moving[n_linear:]):
-        others = [False] * n_linear + moving[n_linear:]
+    if any(perturbed[n_linear:]):
+        others = [False] * n_linear + perturbed[n_linear:]
         out_tangents = list(map(ad.add_tangents, out_tangents, _tangents(jaxpr, primals, tangents, others)[1]))
     return results, out_tangents
 

@@ -70,9 +70,9 @@ An outer `remat` keeps those values of an inner one that both keep; its recomput
 one.
 
 Gradients are those of the program without `remat`, bit for bit up to the sign of a zero: the cotangents of a value that
-several equations read are added in the same order, but a negation behind a broadcast may stay where it is
-(`transforms/ad/transpose.py`). So a tangent that the body returns unchanged or twice stays outside, and transposition adds
-the cotangents of the body to the earlier ones inside (`transforms/ad/transpose.py`).
+several equations read are added in the same order. So a tangent that the body returns unchanged or twice stays outside,
+and transposition adds the cotangents of the body to the earlier ones inside (`transforms/ad/transpose.py`). A negation
+of a broadcast is transposed in another order if one of the two is in the body.
 """
 
 from __future__ import annotations

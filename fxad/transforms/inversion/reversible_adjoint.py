@@ -185,8 +185,8 @@ class IvjpCtx:
         kept = [self.value(a) for a in select_by_flags(ivjp_eqn.eqn.ins, rule.kept)]
         call = Call(prim.complete(rule.ivjp, over_stack))
         results = _results_of(ivjp_eqn.eqn, rule.kept, self.b(call, *outs, *kept, *cts))
-        # the rule returns the cotangents of all operands that move
-        perturbed = select_by_flags(ivjp_eqn.perturbed, prim.function.moving)
+        # the rule returns the cotangents of all operands that may be perturbed
+        perturbed = select_by_flags(ivjp_eqn.perturbed, prim.function.perturbed)
         return IvjpResults(results.operands, select_by_flags(results.cotangents, perturbed))
 
     def _scan(self, prim: Scan, ivjp_eqn: IvjpEqn, outs: Atoms, cts: Sequence[Atom]) -> IvjpResults:

@@ -33,8 +33,8 @@ def _cuts_between(
     n = stop - start
     if n < 4:
         return [start, stop]
-    # `outlining/repeats.runs` would be faster, but it misses a run of two periods in which windows repeat: two layers of
-    # the kinds 1 1 1 1 1 2 3. A program of two layers would be cut elsewhere.
+    # `outlining/repeats.runs` would be faster, but it misses a run of two periods in which windows repeat: two layers
+    # of the kinds 1 1 1 1 1 2 3. A program of two layers would be cut elsewhere.
     # The run that covers most equations; of several, the one with the shortest period. A run is represented by
     # (equations that it covers, -period, its first equation), so that it is the maximum.
     best = (0, 0, 0)

@@ -334,9 +334,9 @@ class _Rematerialization:
                                                       what they read
 
         A reader reads a value that is to be computed again. The third part is empty, but in the interval of segment 0,
-        the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part. For
-        example, t and u are there, v = sin(u) is to be computed again, and the run has a = cos(t), g = a * v, h = g + 1.
-        A | separates the parts:
+        the last one: there it has equations of no segment, such as an optimiser. A run without readers is one part.
+        For example, t and u are there, v = sin(u) is to be computed again, and the run has a = cos(t), g = a * v and
+        h = g + 1. A | separates the parts:
 
             segment 1     a = cos(t) | v = sin(u), g = a * v, h = g + 1
             segment 0     a = cos(t) | v = sin(u), g = a * v | h = g + 1

@@ -132,8 +132,8 @@ def non_overlapping(places: list[int], size: int) -> list[int]:
 
 def runs(windows: Windows) -> Iterator[Run]:
     """Yield runs of two periods or more, each once. A run whose period is itself periodic is not yielded. One of fewer
-    than three periods may be missing: in 1 1 1 1 1 2 3 1 1 1 1 1 2 3 the next window equal to 1 1 1 1 is one place later,
-    not seven."""
+    than three periods may be missing: in 1 1 1 1 1 2 3 1 1 1 1 1 2 3 the next window equal to 1 1 1 1 is one place
+    later, not seven."""
     seen: set[Run] = set()
     for scale in range(len(windows.ids)):
         gaps, size = windows.gaps(scale), 1 << scale

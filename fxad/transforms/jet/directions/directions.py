@@ -169,8 +169,8 @@ class _DirectionBuilder(SummandBuilder):
         for p, x in enumerate(operands):
             if x is None:
                 continue
-            # Two axes of the result may come from one of size 1: f32[1] reshaped to f32[1, 1]. The first one counts, so it
-            # is entered last.
+            # Two axes of the result may come from one of size 1: f32[1] reshaped to f32[1, 1]. The first one counts, so
+            # it is entered last.
             axis_in_result = {m.axes[p]: k for k, m in reversed([*enumerate(maps_of_axes)]) if m is not None}
             for placement, array in x.summands.items():
                 lost = [k for k, a in enumerate(placement) if a is not None and a not in axis_in_result]
