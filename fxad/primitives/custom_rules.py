@@ -176,12 +176,12 @@ def restricted(
 @final
 @record
 class Derivative(Record):
-    """The derivative in the operands marked in `moving` (the perturbed ones), with all others fixed, of the results marked
-    in `results`; None: of all results.
+    """The derivative in the operands marked in `moving`, the perturbed ones, with all others fixed, of the results
+    marked in `results`; None: of all results.
 
     `forward`, the forward pass (JAX: `fwd` of `custom_vjp`): operands -> results, then residuals.
-    `push`, the pushforward (the linear function of `jax.linearize`): tangents of the perturbed operands, then residuals ->
-    tangents of the inexact results that it is of.
+    `push`, the pushforward (the linear function of `jax.linearize`): tangents of the perturbed operands, then residuals
+    -> tangents of the inexact results that it is of.
     `pull`, the pullback (JAX: `bwd` of `custom_vjp`): cotangents of these results, then residuals -> cotangents of the
     perturbed operands; None: the transpose of `push`.
 
