@@ -279,8 +279,8 @@ def _producers(eqn: Eqn, v: Var) -> tuple[list[Eqn], str]:
 
     Of the policies of nested `remat` equations, the outermost one decides. For example, in
     `remat(remat(x -> cos(sin(x)), everything), sines)` the body of the inner `remat` marks the sine by
-    `keep[by=everything, also_kept_by=(sines,)]`. It is `level` 1 deep, so the policy is `deciders[1]`, which is
-    `sines`. The cosine is marked by `keep[by=everything]`: it has no `deciders[1]`, because `sines` does not keep it.
+    `keep[by=everything, also_kept_by=(sines,)]`. It is `level` 1 deep, so the policy is `deciders[1]`, the text
+    of sines. The cosine is marked by `keep[by=everything]`: it has no `deciders[1]`, because sines does not select it.
     """
     by, level, producers = "", -1, [eqn]  # `level`: the number of `remat` equations around the body, less 1
     while isinstance(eqn.prim, HigherOrder) and (layout := eqn.prim.layout).transparent:
