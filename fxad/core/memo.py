@@ -19,6 +19,7 @@ from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
 
 P = ParamSpec("P")
+T = TypeVar("T")
 R = TypeVar("R")
 
 _ITSELF: Final = object()  # the result is the argument
@@ -67,3 +68,12 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
         return first
 
     return memoised
+
+
+def record_of(jaxpr: Jaxpr, make: Callable[[], T], *key: object) -> T:
+    """Return the record of a program for a hashable key: the result of `make`, a class, when it is first asked for.
+
+    A record changes, so that it is no result in the sense of `by_value`. It lives as long as the program.
+    """
+    record: T = jaxpr._memo.setdefault((make, key), make())
+    return record

@@ -331,15 +331,16 @@ class _ShadowInterpreter:
         relative = max([_relative(x) for x in inexact])
         of_operands = max([_relative(x) for x in ins if x.dtype.names], default=0.0)
         before = self.errors.get(path, _ErrorsSoFar())
-        causes = dict.fromkeys([*before.causes, *self._causes(eqn, ins, inexact, relative, of_operands)])
-        digits_before = [c for c in before.causes if c.digits is not None]
-        digits = [c for c in causes if c.digits is not None]
-        # of lost digits, those of the worst step are named
-        if relative > before.error or not digits_before:
-            digits_before = digits[-1:]
+        causes = list(self._causes(eqn, ins, inexact, relative, of_operands))
+        no_digits = dict.fromkeys([c for c in (*before.causes, *causes) if c.digits is None])  # all of them, each once
+        # of causes that name lost digits there is at most one in each step, and that of the worst step is kept
+        lost_digits = [c for c in before.causes if c.digits is not None]
+        lost_in_this_step = [c for c in causes if c.digits is not None]
+        if lost_in_this_step and (relative > before.error or not lost_digits):
+            lost_digits = lost_in_this_step
         worst = (relative, of_operands) if relative > before.error else (before.error, before.operands)
         finite = before.finite and all([bool(np.isfinite(_as_float(_component(x, "low"))).all()) for x in inexact])
-        self.errors[path] = _ErrorsSoFar(*worst, (*[c for c in causes if c.digits is None], *digits_before), finite)
+        self.errors[path] = _ErrorsSoFar(*worst, (*no_digits, *lost_digits), finite)
 
     def _causes(
         self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float

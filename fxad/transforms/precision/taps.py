@@ -211,6 +211,3 @@ def _product_or_zero(b: Builder, ct: Atom, x: Atom, overflows: bool = False) -> 
     if overflows and x.aval.dtype not in dtypes.COMPLEX:
         none = b.one(AND, none, b.one(NE, b.one(ABS, x), Lit.of(inf, x.aval)))
     return emit_where(b, none, Lit.zero(product.aval), product)
-
-
-# ------------------------------------------------------------------------------------------------------ the whole pass

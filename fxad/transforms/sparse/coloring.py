@@ -87,7 +87,7 @@ def color_grid(
     periodic: Sequence[bool] | None = None,
 ) -> Coloring:
     """Return a colouring of the matrix of a stencil on a grid: its entries are (x, x + k) for points x of the grid, in
-    C order, and k in offsets. Points outside are left out, or wrap periodic_axes along the `periodic` axes.
+    C order, and k in offsets. Points outside are left out, or wrap around along the `periodic` axes.
 
     Law:  the colour of x is a . x mod K, for the smallest K that has such an a, which is searched among the shifts; it
           is optimal where K is the number of offsets. If it is not, a greedy colouring may be better, and is taken.

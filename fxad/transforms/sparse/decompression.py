@@ -209,8 +209,13 @@ def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
 
     Example: red nodes 0 and 2 are neighbours of the blue node 1, so the entries (0, 1) and (1, 2) are one tree. The jvp
     of blue gives (0, 1) at row 0, and (2, 1) at row 2: both are leaves, and read at once. A path of three entries,
-    0 - 1 - 2 - 3, has the leaves (0, 1) and (2, 3). The jvp of red gives (1, 0) + (1, 2) at row 1: (1, 2) is on the
-    next level, less (1, 0).
+    0 - 1 - 2 - 3, has the leaves (0, 1) and (3, 2). The jvp of red gives (1, 0) + (1, 2) at row 1: (1, 2) is on the
+    next level, less (1, 0). With the ends (row, colour of the jvp):
+
+        level    leaf      read at its end                  a term of the sum at its other end
+        0        (0, 1)    (0, blue)                        (1, red)
+        0        (3, 2)    (3, red)                         (2, blue)
+        1        (1, 2)    (1, red), less the leaf (0, 1)   (2, blue)
     """
     colors = coloring.columns
     rows, columns = pattern.entries()
@@ -222,39 +227,40 @@ def _by_substitution(coloring: Coloring, pattern: Csr) -> Decompression:
     if trees is None:
         _check_determined(coloring, rows, columns, rows != columns)
         return _from_columns(colors, rows, columns)
-    a, b = trees
+    end, other_end = trees
     # entry (v, w) is read at row v, from the jvp of the colour of w, less the entries of the same end before it
     mirrored = pattern.transposed_entry()
-    degree = np.bincount(a, minlength=int(a.max(initial=-1)) + 1)
+    degree = np.bincount(end, minlength=int(end.max(initial=-1)) + 1)
     final = np.arange(len(rows))
     alive = np.ones(len(edge), np.bool_)
     number_of = np.full(len(rows), -1)
     number_of[edge] = np.arange(len(edge))
     reverse = number_of[mirrored[edge]]
     levels: list[tuple[Colors, Colors]] = []
-    # the entries that were found at an end: pairs (end, entry), of all levels so far
+    # pairs (end, entry): the sum at this end has the entry, which is found, as a term. It is subtracted when
+    # the last entry of this end is read there
     found_end: list[Ints] = []
     found_entry: list[Ints] = []
     remaining = np.arange(len(edge))
     while len(remaining):
-        leaf = remaining[degree[a[remaining]] == 1]
+        leaf = remaining[degree[end[remaining]] == 1]
         # both ends of the last entry of a tree are leaves: it is read at the first
-        leaf = leaf[(degree[b[leaf]] != 1) | (v[leaf] < w[leaf])]
+        leaf = leaf[(degree[other_end[leaf]] != 1) | (v[leaf] < w[leaf])]
         final[edge[reverse[leaf]]] = edge[leaf]
         if found_end:
             ends, entries = np.concatenate(found_end), np.concatenate(found_entry)
             entry_of_end = np.full(len(degree), -1)
-            entry_of_end[a[leaf]] = edge[leaf]
+            entry_of_end[end[leaf]] = edge[leaf]
             is_read = entry_of_end[ends] >= 0
             if np.any(is_read):
                 levels.append(
                     (frozen(entry_of_end[ends[is_read]].astype(np.int32)), frozen(entries[is_read].astype(np.int32)))
                 )
             found_end, found_entry = [ends[~is_read]], [entries[~is_read]]
-        found_end.append(b[leaf])
+        found_end.append(other_end[leaf])  # a leaf (v, w) is a term of the sum at row w, the jvp of the colour of v
         found_entry.append(edge[leaf])
-        np.subtract.at(degree, a[leaf], 1)
-        np.subtract.at(degree, b[leaf], 1)
+        np.subtract.at(degree, end[leaf], 1)
+        np.subtract.at(degree, other_end[leaf], 1)
         alive[leaf] = False
         alive[reverse[leaf]] = False
         remaining = remaining[alive[remaining]]

@@ -36,6 +36,8 @@ def greedy_columns(pattern: Csr) -> Colors:
     if least * (len(used) + m) > _MOST_WORK or least == len(used):
         colors[used] = np.arange(len(used))  # a dense row: hardly any two columns share a product
         return colors
+    # A private name of SciPy, which has no public one: `least_squares` calls it. A colouring in Python would take the
+    # columns one by one. SciPy is loaded when it is needed.
     group = importlib.import_module("scipy.optimize._numdiff").group_columns
     matrix = scipy_sparse().csc_array(
         (np.ones(len(matrix.indices), np.int8), matrix.indices, matrix.indptr), shape=pattern.shape

@@ -118,16 +118,16 @@ class LoopPattern(NamedTuple):
         rows = relation(box(0, sum(self.sizes[:j]), ((self.sizes[j], 1, 1),)))
         from_added = compose(rows, before_step, sum(self.sizes))
         for p in self.inputs:
-            rel = compose(from_added, self._added_by(p), sum(self.sizes))
-            if isinstance(role := self.layout.operand_roles[p], Sliced):
-                shape = self.eqn.ins[p].aval.shape
-                to_slices, size = slices_of(shape, role.axis)
-                if self.stacks:
-                    rel = compose(from_added, self._added_byslices_of(p, shape[role.axis]), sum(self.sizes))
-                else:
-                    rel = repeated(rel, (shape[role.axis], 0, size))
-                rel = compose(rel, to_slices, prod(shape))
-            block[p] = rel
+            role, shape = self.layout.operand_roles[p], self.eqn.ins[p].aval.shape
+            if not isinstance(role, Sliced):
+                block[p] = compose(from_added, self._added_by(p), sum(self.sizes))
+                continue
+            n, (to_slices, size) = shape[role.axis], slices_of(shape, role.axis)
+            if self.stacks:
+                of_slices = compose(from_added, self._added_by_slices_of(p, n), sum(self.sizes))
+            else:
+                of_slices = repeated(compose(from_added, self._added_by(p), sum(self.sizes)), (n, 0, size))
+            block[p] = compose(of_slices, to_slices, prod(shape))
         return block
 
     def stacked_rows(self, r: int, axis: int, before_step: Relation, reverse: bool) -> Relations:
@@ -158,7 +158,7 @@ class LoopPattern(NamedTuple):
                 block[p] = union(at_once, repeated(earlier, (n, row_size, 0)))
         return {p: compose(transposed(to_rows), rel, prod(shape)) for p, rel in block.items()}
 
-    def _added_byslices_of(self, p: int, n: int) -> Relation:
+    def _added_by_slices_of(self, p: int, n: int) -> Relation:
         """Return the relation of the state after any of n steps to the slices of an input, one after the other."""
         blocks = [self.stacks.get(self.layout.carries[q], {}).get(p, EMPTY) for q in self.carries]
         added = [

@@ -39,7 +39,7 @@ from fxad.transforms.sparse.relation import (
     transposed,
     union,
 )  # fmt: skip
-from fxad.transforms.sparse.rules import relation_of, strides_of
+from fxad.transforms.sparse.rules import SparsityCtx, relation_of, strides_of
 from fxad.transforms.sparse.values import ConcreteValues, not_concrete
 from fxad.transforms.vmap import vmap, vmap_named
 
@@ -74,7 +74,9 @@ def dependence(jaxpr: Jaxpr, marked: Flags, values: ConcreteValues | None) -> De
         if isinstance(eqn.prim, HigherOrder):
             by_result = _of_bodies(eqn, dependent, values, notes)
         else:
-            by_result = [{k: relation_of(eqn, k, r, values, notes) for k in dependent} for r in range(len(eqn.outs))]
+            by_result = [
+                {k: relation_of(SparsityCtx(eqn, k, r, values, notes)) for k in dependent} for r in range(len(eqn.outs))
+            ]
         for v, by_operand in zip(eqn.outs, by_result, strict=True):
             if not v.aval.inexact:
                 continue

@@ -1,6 +1,6 @@
 """Records of the last pattern and derivative of a program, and what they keep alive.
 
-A program lives while something refers to it, and a result of `by_value` lives as long as its program. A pattern that
+A program lives while something refers to it, and a record on it (`record_of`) as long as its program. A pattern that
 depends on values (`at`) is kept for the last values only. The records and their owners:
 
     the program       LastPattern       its pattern for the last values, to which it refers weakly
@@ -24,7 +24,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from fxad.core.memo import by_value
+from fxad.core.memo import record_of
 from fxad.ir import Flags, Jaxpr
 from fxad.transforms.sparse.decompression import Coloring
 from fxad.transforms.sparse.pattern import Pattern
@@ -68,10 +68,9 @@ def _digest(array: NDArray[Any]) -> bytes:
     return hashlib.blake2b(head + array.tobytes(), digest_size=16).digest()
 
 
-@by_value
-def last_pattern(_jaxpr: Jaxpr, _wrt: Flags) -> LastPattern:
+def last_pattern(jaxpr: Jaxpr, wrt: Flags) -> LastPattern:
     """Return the record of the last pattern of a program with respect to the marked operands."""
-    return LastPattern()
+    return record_of(jaxpr, LastPattern, wrt)
 
 
 @final
@@ -94,10 +93,9 @@ class LastDerivative:
         self._last = pattern, coloring, derivative
 
 
-@by_value
-def last_derivative(_jaxpr: Jaxpr, _call: object) -> LastDerivative:
+def last_derivative(jaxpr: Jaxpr, call: object) -> LastDerivative:
     """Return the record of the last derivative of a program, for calls of one form."""
-    return LastDerivative()
+    return record_of(jaxpr, LastDerivative, call)
 
 
 @final
@@ -110,15 +108,10 @@ class _KeptAlive:
         self.of: tuple[Jaxpr, Pattern] | None = None
 
 
-@by_value
-def _kept_alive(_jaxpr: Jaxpr) -> _KeptAlive:
-    return _KeptAlive()
-
-
 def keep_alive_with(derivative: Jaxpr, jaxpr: Jaxpr, pattern: Pattern) -> None:
     """Keep a program and its pattern alive as long as the program of its derivative: the last ones that this is called
     with."""
-    _kept_alive(derivative).of = jaxpr, pattern
+    record_of(derivative, _KeptAlive).of = jaxpr, pattern
 
 
 __all__ = ["LastDerivative", "LastPattern", "keep_alive_with", "last_derivative", "last_pattern"]

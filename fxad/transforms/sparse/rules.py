@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from fxad.ir import Aval, Eqn, HigherOrder, NDArray, Primitive, source_text
+from fxad.ir import Aval, Avals, Eqn, HigherOrder, NDArray, Primitive, source_text
 from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
@@ -58,24 +58,69 @@ from fxad.transforms.sparse.relation import (
 )  # fmt: skip
 from fxad.transforms.sparse.values import ConcreteValues
 
-# (equation, operand, result, concrete values, notes of what is not concrete) -> relation of the result to the operand
-SparsityRule: TypeAlias = Callable[[Any, Eqn, int, int, ConcreteValues, "list[str]"], Relation]
-
 _MAX_WINDOW: Final = 1024  # a larger window is dense along its axes
 _ELEMENTWISE: Final = frozenset(ELEMENTWISE)
 
 
-def relation_of(eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    """Return the relation of result `r` of an equation to operand `k`."""
-    x, y = eqn.ins[k].aval, eqn.outs[r].aval
-    if not x.size or not y.size or (isinstance(eqn.prim, Bilinear | Mul) and vanishes(eqn.ins[1 - k])):
+@final
+class SparsityCtx(NamedTuple):
+    """What a rule relates: result number `result` of an equation to operand number `operand`.
+
+    values: the concrete values of the program.
+    notes:  a rule adds to them what it does not know, see `note_unknown_index`.
+    """
+
+    eqn: Eqn
+    operand: int
+    result: int
+    values: ConcreteValues
+    notes: list[str]
+
+    @property
+    def x(self) -> Aval:
+        """The type of the operand."""
+        return self.eqn.ins[self.operand].aval
+
+    @property
+    def y(self) -> Aval:
+        """The type of the result."""
+        return self.eqn.outs[self.result].aval
+
+    @property
+    def ins(self) -> Avals:
+        """The types of all operands."""
+        return tuple([a.aval for a in self.eqn.ins])
+
+    def value(self, k: int) -> NDArray | None:
+        """Return the value of operand number `k`; None if it is not concrete."""
+        return self.values.get(self.eqn.ins[k])
+
+    def values_from(self, k: int) -> list[NDArray | None]:
+        """Return the values of the operands from number `k` on."""
+        return [self.values.get(a) for a in self.eqn.ins[k:]]
+
+    def note_unknown_index(self, axes: Sequence[int]) -> None:
+        """Add a warning: the relation is dense along these axes."""
+        self.notes.append(
+            f"warning: {self.eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)}"
+            f" ({source_text(self.eqn.source)})"
+        )
+
+
+SparsityRule: TypeAlias = Callable[[SparsityCtx, Any], Relation]  # of an equation of this primitive
+
+
+def relation_of(ctx: SparsityCtx) -> Relation:
+    """Return the relation of the result of an equation to the operand."""
+    x, y, prim = ctx.x, ctx.y, ctx.eqn.prim
+    if not x.size or not y.size or (isinstance(prim, Bilinear | Mul) and vanishes(ctx.eqn.ins[1 - ctx.operand])):
         return EMPTY
-    rule = of_family(RULES, type(eqn.prim))
+    rule = of_family(RULES, type(prim))
     if rule is None:
-        if isinstance(eqn.prim, HigherOrder) or type(eqn.prim) not in _ELEMENTWISE or x.shape != y.shape:
+        if isinstance(prim, HigherOrder) or type(prim) not in _ELEMENTWISE or x.shape != y.shape:
             return dense(y.size, x.size)
         return identity(x.size)
-    return rule(eqn.prim, eqn, k, r, values, notes)
+    return rule(ctx, prim)
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -101,20 +146,20 @@ def leading_axes(y: Aval, x: Aval, dense_axes: Sequence[int]) -> Relation:
     return along_axes(y, x, {a: a for a in range(x.ndim) if a not in axes})
 
 
-def _identity(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    return identity(eqn.ins[k].aval.size)
+def _identity(ctx: SparsityCtx, prim: Primitive) -> Relation:
+    return identity(ctx.x.size)
 
 
-def _one_to_one(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    first = len(eqn.ins) - len(eqn.outs)  # a check has further operands first
-    return identity(eqn.ins[k].aval.size) if k - first == r else EMPTY
+def _one_to_one(ctx: SparsityCtx, prim: Primitive) -> Relation:
+    first = len(ctx.eqn.ins) - len(ctx.eqn.outs)  # a check has further operands first
+    return identity(ctx.x.size) if ctx.operand - first == ctx.result else EMPTY
 
 
-def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    selector = values.get(eqn.ins[0])
+def _select(ctx: SparsityCtx, prim: SelectN) -> Relation:
+    selector = ctx.value(0)
     if selector is None:
-        return identity(eqn.outs[0].aval.size)
-    is_chosen = np.clip(selector.astype(np.int64), 0, len(eqn.ins) - 2).ravel() == k - 1
+        return identity(ctx.y.size)
+    is_chosen = np.clip(selector.astype(np.int64), 0, len(ctx.ins) - 2).ravel() == ctx.operand - 1
     places = np.flatnonzero(is_chosen)
     return table(places, places)
 
@@ -122,8 +167,8 @@ def _select(prim: SelectN, eqn: Eqn, k: int, r: int, values: ConcreteValues, not
 # -------------------------------------------------------------------------------------------------------- structure
 
 
-def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, shape = eqn.ins[0].aval, prim.shape
+def _broadcast(ctx: SparsityCtx, prim: BroadcastInDim) -> Relation:
+    x, shape = ctx.x, prim.shape
     si = strides_of(x.shape)
     ins = [0] * len(shape)
     for a, d in enumerate(prim.dims):
@@ -131,34 +176,34 @@ def _broadcast(prim: BroadcastInDim, eqn: Eqn, k: int, r: int, values: ConcreteV
     return strided(shape, strides_of(shape), ins)
 
 
-def _reduce(prim: ReduceSum, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, so = eqn.ins[0].aval, iter(strides_of(eqn.outs[0].aval.shape))
+def _reduce(ctx: SparsityCtx, prim: ReduceSum) -> Relation:
+    x, so = ctx.x, iter(strides_of(ctx.y.shape))
     return strided(x.shape, [0 if a in prim.axes else next(so) for a in range(x.ndim)], strides_of(x.shape))
 
 
-def _transpose(prim: Transpose, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+def _transpose(ctx: SparsityCtx, prim: Transpose) -> Relation:
+    x, y = ctx.x, ctx.y
     si = strides_of(x.shape)
     return strided(y.shape, strides_of(y.shape), [si[a] for a in prim.perm])
 
 
-def _rev(prim: Rev, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    shape = eqn.ins[0].aval.shape
+def _rev(ctx: SparsityCtx, prim: Rev) -> Relation:
+    shape = ctx.x.shape
     s = strides_of(shape)
     last = sum([s[a] * (shape[a] - 1) for a in prim.axes])
     return strided(shape, s, [-n if a in prim.axes else n for a, n in enumerate(s)], 0, last)
 
 
-def _slice(prim: Slice, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, y = eqn.ins[0].aval, eqn.outs[0].aval
+def _slice(ctx: SparsityCtx, prim: Slice) -> Relation:
+    x, y = ctx.x, ctx.y
     si = strides_of(x.shape)
     ins = [n * t for n, t in zip(si, prim.strides, strict=True)]
     return strided(y.shape, strides_of(y.shape), ins, 0, sum([n * s for n, s in zip(si, prim.starts, strict=True)]))
 
 
-def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, y = eqn.ins[0].aval, eqn.outs[0].aval
-    if k == 1:
+def _pad(ctx: SparsityCtx, prim: Pad) -> Relation:
+    x, y = ctx.ins[0], ctx.y
+    if ctx.operand == 1:
         padded = np.flatnonzero(prim.impl(np.zeros(x.shape, np.bool_), np.ones((), np.bool_))[0])
         return table(padded, np.zeros_like(padded))
     so, si = strides_of(y.shape), strides_of(x.shape)
@@ -173,9 +218,9 @@ def _pad(prim: Pad, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: lis
     return relation(box(out0, in0, dims))
 
 
-def _concatenate(prim: Concatenate, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, so = eqn.ins[k].aval, strides_of(eqn.outs[0].aval.shape)
-    start = sum([a.aval.shape[prim.axis] for a in eqn.ins[:k]])
+def _concatenate(ctx: SparsityCtx, prim: Concatenate) -> Relation:
+    x, so = ctx.x, strides_of(ctx.y.shape)
+    start = sum([a.shape[prim.axis] for a in ctx.ins[: ctx.operand]])
     return strided(x.shape, so, strides_of(x.shape), start * so[prim.axis])
 
 
@@ -189,25 +234,14 @@ def _element_numbers(x: Aval) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.arange(1, x.size + 1).reshape(x.shape)
 
 
-def _note_unknown_index(eqn: Eqn, notes: list[str], axes: Sequence[int]) -> None:
-    notes.append(
-        f"warning: {eqn.prim.name}: an index depends on data: dense along axes {tuple(axes)}"
-        f" ({source_text(eqn.source)})"
-    )
-
-
-def _relation_of_read(prim: Primitive, eqn: Eqn, values: ConcreteValues) -> Relation | None:
+def _relation_of_read(ctx: SparsityCtx, prim: Primitive) -> Relation | None:
     """Return the relation of a read at concrete indices: what it reads from the numbers of the elements."""
-    indices = [values.get(a) for a in eqn.ins[1:]]
+    x, indices = ctx.ins[0], ctx.values_from(1)
     if any([i is None for i in indices]):
         return None
-    if (
-        isinstance(prim, Gather)
-        and eqn.outs[0].aval.size == (eqn.ins[1].aval.size)
-        and (places := _elements(eqn.ins[0].aval, indices[0])) is not None
-    ):
-        return table(values.numbers(len(places)), places)
-    read = prim.impl(_element_numbers(eqn.ins[0].aval), *[i for i in indices if i is not None])[0].ravel()
+    if isinstance(prim, Gather) and ctx.y.size == ctx.ins[1].size and (places := _elements(x, indices[0])) is not None:
+        return table(ctx.values.numbers(len(places)), places)
+    read = prim.impl(_element_numbers(x), *[i for i in indices if i is not None])[0].ravel()
     places = np.flatnonzero(read)
     return table(places, read[places] - 1)
 
@@ -221,12 +255,12 @@ def _elements(x: Aval, indices: NDArray | None) -> Ints | None:
     return places if places.min() >= 0 and places.max() < x.size else None
 
 
-def _gather(prim: Gather, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    of_read = _relation_of_read(prim, eqn, values)
+def _gather(ctx: SparsityCtx, prim: Gather) -> Relation:
+    of_read = _relation_of_read(ctx, prim)
     if of_read is not None:
         return of_read
-    _note_unknown_index(eqn, notes, prim.start_index_map)
-    return _windows(prim.windows, eqn.outs[0].aval, eqn.ins[0].aval)
+    ctx.note_unknown_index(prim.start_index_map)
+    return _windows(prim.windows, ctx.y, ctx.ins[0])
 
 
 def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
@@ -238,11 +272,11 @@ def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
     return along_axes(y, x, paired)
 
 
-def _dynamic_slice(prim: DynamicSlice, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    return _window_at(eqn, eqn.ins[0].aval, eqn.outs[0].aval, [values.get(a) for a in eqn.ins[1:]], notes)
+def _dynamic_slice(ctx: SparsityCtx, prim: DynamicSlice) -> Relation:
+    return _window_at(ctx, ctx.ins[0], ctx.y, ctx.values_from(1))
 
 
-def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], notes: list[str]) -> Relation:
+def _window_at(ctx: SparsityCtx, x: Aval, y: Aval, starts: Sequence[NDArray | None]) -> Relation:
     """Return the relation of a window `y` of `x` to `x`, at starts that may be concrete."""
     so, si = strides_of(y.shape), strides_of(x.shape)
     dims: list[StridedDim] = []
@@ -255,13 +289,13 @@ def _window_at(eqn: Eqn, x: Aval, y: Aval, starts: Sequence[NDArray | None], not
             open_axes.append(a)
             dims += [(m, so[a], 0), (n, 0, si[a])]
     if open_axes:
-        _note_unknown_index(eqn, notes, open_axes)
+        ctx.note_unknown_index(open_axes)
     return relation(box(0, in0, dims))
 
 
-def _index(prim: Index, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x = eqn.ins[0].aval
-    so, si = iter(strides_of(eqn.outs[0].aval.shape)), strides_of(x.shape)
+def _index(ctx: SparsityCtx, prim: Index) -> Relation:
+    x = ctx.ins[0]
+    so, si = iter(strides_of(ctx.y.shape)), strides_of(x.shape)
     dims: list[StridedDim] = []
     in0, open_axes = 0, []
     for a, (n, m, start, stride) in enumerate(zip(x.shape, prim.sizes, prim.starts, prim.strides, strict=True)):
@@ -270,7 +304,7 @@ def _index(prim: Index, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes:
             if n == m:
                 start = 0
             else:
-                value = values.get(eqn.ins[1 + prim.dynamic.index(a)])
+                value = ctx.value(1 + prim.dynamic.index(a))
                 if value is None:
                     open_axes.append(a)
                     dims += [(m, step, 0), (n, 0, si[a])]
@@ -280,56 +314,56 @@ def _index(prim: Index, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes:
         dims.append((m, step, si[a] * stride))
         in0 += si[a] * start
     if open_axes:
-        _note_unknown_index(eqn, notes, open_axes)
+        ctx.note_unknown_index(open_axes)
     return relation(box(0, in0, dims))
 
 
-def _update(prim: DynamicUpdateSlice, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, update = eqn.ins[0].aval, eqn.ins[1].aval
-    starts = [values.get(a) for a in eqn.ins[2:]]
+def _update(ctx: SparsityCtx, prim: DynamicUpdateSlice) -> Relation:
+    x, update = ctx.ins[0], ctx.ins[1]
+    starts = ctx.values_from(2)
     all_concrete = all([s is not None for s in starts])
-    if all_concrete and k == 0:
+    if all_concrete and ctx.operand == 0:
         concrete_starts = [s for s in starts if s is not None]
         remaining = prim.impl(_element_numbers(x), np.zeros(update.shape, np.int64), *concrete_starts)[0].ravel()
         places = np.flatnonzero(remaining)
         return table(places, places)
-    if k == 0:
+    if ctx.operand == 0:
         return identity(x.size) if update.shape != x.shape else EMPTY
-    return transposed(_window_at(eqn, x, update, starts, notes))
+    return transposed(_window_at(ctx, x, update, starts))
 
 
-def _scatter(prim: ScatterFamily, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, updates = eqn.ins[0].aval, eqn.ins[2].aval
-    indices = values.get(eqn.ins[1])
-    if k == 0:
+def _scatter(ctx: SparsityCtx, prim: ScatterFamily) -> Relation:
+    x, updates = ctx.ins[0], ctx.ins[2]
+    indices = ctx.value(1)
+    if ctx.operand == 0:
         if type(prim) is Scatter and indices is not None:
             remaining = prim.impl(_element_numbers(x), indices, np.zeros(updates.shape, np.int64))[0].ravel()
             places = np.flatnonzero(remaining)
             return table(places, places)
         return identity(x.size)
-    if k != 2 or not isinstance(prim, Scatter | ScatterAdd):
-        return dense(x.size, eqn.ins[k].aval.size)
+    if ctx.operand != 2 or not isinstance(prim, Scatter | ScatterAdd):
+        return dense(x.size, ctx.x.size)
     if indices is not None:
         sizes = prim.sizes(x.shape, updates.shape)
         if updates.size == indices.size and (elements := _elements(x, indices)) is not None:
-            return table(elements, values.numbers(len(elements)))
+            return table(elements, ctx.values.numbers(len(elements)))
         gather = Gather(*prim.windows.numbers, sizes, prim.mode, indices_sorted=False, unique_indices=False)
         read = gather.impl(_element_numbers(x), indices)[0].ravel()
         places = np.flatnonzero(read)
         return table(read[places] - 1, places)
-    _note_unknown_index(eqn, notes, prim.scatter_dims_to_operand_dims)
+    ctx.note_unknown_index(prim.scatter_dims_to_operand_dims)
     return transposed(_windows(prim.windows, updates, x))
 
 
 # ----------------------------------------------------------------------------- products, windows, sums along axes
 
 
-def _dot(prim: Contraction, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, y = eqn.ins[k].aval, eqn.outs[0].aval
+def _dot(ctx: SparsityCtx, prim: Contraction) -> Relation:
+    x, y = ctx.x, ctx.y
     # the axes of the result: the batch, then the others of the left operand, then those of the right one
-    batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[k]
+    batch, contract = ((prim.lhs_batch, prim.lhs_contract), (prim.rhs_batch, prim.rhs_contract))[ctx.operand]
     uncontracted = [a for a in range(x.ndim) if a not in batch and a not in contract]
-    first = len(batch) if k == 0 else y.ndim - len(uncontracted)
+    first = len(batch) if ctx.operand == 0 else y.ndim - len(uncontracted)
     return along_axes(y, x, {**dict(enumerate(batch)), **{first + j: a for j, a in enumerate(uncontracted)}})
 
 
@@ -349,14 +383,23 @@ class _WindowAxis(NamedTuple):
     window_dilation: int
 
     def element(self, w: int) -> Box | None:
-        """Return the pairs of each result with element `w` of its window; None if all of these are padding."""
-        # result i reads i * step + w * dilation - low, which must be a multiple of `base` in [0, (size - 1) base]
+        """Return the pairs of each result with element `w` of its window; None if all of these are padding.
+
+        Results and operand meet at the places of the padded operand. Example: size 3, base dilation 2, low 1, 4
+        results, step 1 and w = 0:
+
+            places of the operand   _  x0 _  x1 _  x2      element j at low + j * base
+            read by result          y0 y1 y2 y3            result i reads first + i * step
+
+        So the pairs are (1, 0) and (3, 1): one box, as the solutions of an equation with one index on each side are one
+        progression (`box_composition`).
+        """
         first, base = w * self.window_dilation, self.base_dilation
-        read = compose(
-            relation(box(0, first, ((self.results, 1, self.step),))),
-            transposed(relation(box(0, self.low, ((self.size, 1, base),)))),
-            (self.results + self.size) * max(self.step, base) + abs(self.low) + first + 1,
-        )
+        to_places = relation(box(0, first, ((self.results, 1, self.step),)))
+        from_places = transposed(relation(box(0, self.low, ((self.size, 1, base),))))
+        # no place is as large as this; it only has to be large enough
+        n_places = (self.results + self.size) * max(self.step, base) + abs(self.low) + first + 1
+        read = compose(to_places, from_places, n_places)
         if read.empty:
             return None
         (b,) = read.boxes
@@ -377,15 +420,15 @@ def _boxes_of_windows(axes: Sequence[_WindowAxis]) -> list[Box] | None:
     return boxes
 
 
-def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
+def _conv(ctx: SparsityCtx, prim: ConvGeneralDilated) -> Relation:
     """Return a box for each element of the window, times the relation of batch and features.
 
     An output feature reads all input features. With g groups of features, it reads those of its group: for g = 2, of 6
     input and 4 output features, the outputs 0 and 1 read the inputs 0 to 2, and the outputs 2 and 3 the inputs 3 to 5.
     With h groups of examples, the output features of group q read the examples of group q.
     """
-    lhs, rhs, y = eqn.ins[0].aval, eqn.ins[1].aval, eqn.outs[0].aval
-    if k == 1:
+    lhs, rhs, y = ctx.ins[0], ctx.ins[1], ctx.y
+    if ctx.operand == 1:
         return along_axes(y, rhs, {prim.out_spec[1]: prim.rhs_spec[0]})
     so, si = strides_of(y.shape), strides_of(lhs.shape)
     spatial = [
@@ -412,14 +455,12 @@ def _conv(prim: ConvGeneralDilated, eqn: Eqn, k: int, r: int, values: ConcreteVa
     return relation(*[box(b.out0, b.in0, [*b.dims, *other_dims]) for b in boxes])
 
 
-def _window(prim: Windowed, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    return _of_windows(prim, eqn.outs[0].aval, eqn.ins[0].aval)
+def _window(ctx: SparsityCtx, prim: Windowed) -> Relation:
+    return _of_windows(prim, ctx.y, ctx.x)
 
 
-def _add_to_windows(
-    prim: SelectAndScatterAdd, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]
-) -> Relation:
-    return transposed(_of_windows(prim, eqn.ins[0].aval, eqn.outs[0].aval))
+def _add_to_windows(ctx: SparsityCtx, prim: SelectAndScatterAdd) -> Relation:
+    return transposed(_of_windows(prim, ctx.ins[0], ctx.y))
 
 
 def _of_windows(prim: Windowed, y: Aval, x: Aval) -> Relation:
@@ -434,16 +475,14 @@ def _of_windows(prim: Windowed, y: Aval, x: Aval) -> Relation:
     return dense(y.size, x.size) if boxes is None else relation(*[box(*b) for b in boxes])
 
 
-def _cumulative(prim: Cumulative, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, (prim.axis,))
+def _cumulative(ctx: SparsityCtx, prim: Cumulative) -> Relation:
+    return leading_axes(ctx.y, ctx.x, (prim.axis,))
 
 
-def _prefix_sum(
-    prim: CumSum | LinearRecurrence, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]
-) -> Relation:
-    if k < len(eqn.ins) - 1:  # the factors of a recurrence
-        return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (prim.axis,))
-    return _along_axis_triangle(eqn.ins[k].aval, prim.axis, reverse=prim.reverse)
+def _prefix_sum(ctx: SparsityCtx, prim: CumSum | LinearRecurrence) -> Relation:
+    if ctx.operand < len(ctx.ins) - 1:  # the factors of a recurrence
+        return leading_axes(ctx.y, ctx.x, (prim.axis,))
+    return _along_axis_triangle(ctx.x, prim.axis, reverse=prim.reverse)
 
 
 def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
@@ -455,31 +494,31 @@ def _along_axis_triangle(x: Aval, axis: int, *, reverse: bool) -> Relation:
     return relation(*[box(o, i, [*dims, *others]) for o, i, dims in parts])
 
 
-def _fft(prim: Fft, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    return leading_axes(eqn.outs[0].aval, eqn.ins[0].aval, range(-len(prim.lengths), 0))
+def _fft(ctx: SparsityCtx, prim: Fft) -> Relation:
+    return leading_axes(ctx.y, ctx.x, range(-len(prim.lengths), 0))
 
 
-def _triangular(prim: TriangularSolve, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    x, y = eqn.ins[k].aval, eqn.outs[0].aval
-    if k != 1:
+def _triangular(ctx: SparsityCtx, prim: TriangularSolve) -> Relation:
+    x, y = ctx.x, ctx.y
+    if ctx.operand != 1:
         return leading_axes(y, x, (-2, -1))
     flip = prim.transpose_a if prim.left_side else not prim.transpose_a
     return _along_axis_triangle(y, y.ndim - (2 if prim.left_side else 1), reverse=prim.lower_a == flip)
 
 
-def _solve(prim: Primitive, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
+def _solve(ctx: SparsityCtx, prim: Primitive) -> Relation:
     # the columns of B, the last operand, are systems of their own
-    return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, (-2,) if k == len(eqn.ins) - 1 else (-2, -1))
+    return leading_axes(ctx.y, ctx.x, (-2,) if ctx.operand == len(ctx.ins) - 1 else (-2, -1))
 
 
-def _matrixwise(prim: Matrixwise, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
-    return leading_axes(eqn.outs[r].aval, eqn.ins[k].aval, (-2, -1))
+def _matrixwise(ctx: SparsityCtx, prim: Matrixwise) -> Relation:
+    return leading_axes(ctx.y, ctx.x, (-2, -1))
 
 
-def _ormqr(prim: Ormqr, eqn: Eqn, k: int, r: int, values: ConcreteValues, notes: list[str]) -> Relation:
+def _ormqr(ctx: SparsityCtx, prim: Ormqr) -> Relation:
     # Q acts on each column of C, or on each row
-    along = (-2 if prim.left_side else -1,) if k == prim.linear_operand else (-2, -1)
-    return leading_axes(eqn.outs[0].aval, eqn.ins[k].aval, along)
+    along = (-2 if prim.left_side else -1,) if ctx.operand == prim.linear_operand else (-2, -1)
+    return leading_axes(ctx.y, ctx.x, along)
 
 
 RULES: Final[Mapping[type[Primitive], SparsityRule]] = MappingProxyType(

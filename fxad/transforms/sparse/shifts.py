@@ -177,23 +177,34 @@ def stencil_of(boxes: Iterable[_Piece], size: int) -> Stencil | None:
 
 
 def _on_grid(pieces: Sequence[_Piece], strides: Sequence[int], size: int) -> Stencil | None:
+    """Return the stencil of pieces on the grid whose axes have the strides; None if a piece is no block of it.
+
+    Each dim (n, s, s) of a piece is a run of n points along the axis of stride s. A longer one than the axis goes on in
+    the next line of the grid. Example: the strides 1 and 4, and size 12, are a grid of 3 lines of 4 points.
+
+        piece                      points     covers
+        (0, 1, [(3, 1, 1)])        0 to 2     axis 1: its entries (x, x + 1) have the shift (0, 1)
+        (0, 4, [(8, 1, 1)])        0 to 7     8 = 2 * 4: the axis 1, and 2 lines along axis 0; the shift (1, 0)
+        (1, 5, [(8, 1, 1)])        1 to 8     no block: it begins and ends within a line
+        (0, 4, [(6, 1, 1)])        0 to 5     no block: one and a half lines
+    """
     if any([b % a for a, b in itertools.pairwise((*strides, size))]) or len(strides) == 1:
         return None
     grid = tuple([b // a for a, b in itertools.pairwise((*strides, size))][::-1])
     shifts: set[tuple[int, ...]] = set()
     for out0, in0, dims in pieces:
         start, end = _coordinates(out0, grid), _coordinates(in0, grid)
-        used: list[int] = []
+        covered: list[int] = []  # the axes along which the piece extends, each by one dim
         for n, s, _ in dims:
             axis = len(strides) - 1 - strides.index(s)
-            while n > grid[axis]:  # whole lines of the grid
+            while n > grid[axis]:
                 if n % grid[axis] or start[axis] or end[axis] or not axis:
-                    return None
-                used.append(axis)
+                    return None  # these are no whole lines, or the grid ends
+                covered.append(axis)
                 n //= grid[axis]
                 axis -= 1
-            used.append(axis)
-            if max(start[axis], end[axis]) + n > grid[axis] or len(set(used)) < len(used):
+            covered.append(axis)
+            if max(start[axis], end[axis]) + n > grid[axis] or len(set(covered)) < len(covered):
                 return None
         shifts.add(tuple([b - a for a, b in zip(start, end, strict=True)]))
     return Stencil(tuple(sorted(shifts)), grid)

@@ -228,35 +228,51 @@ class _Trees:
 
     def closing(self, owner: Ints, w: Ints, q: Ints, n_colors: int) -> tuple[Ints, Ints]:
         """Return the pairs (owner, colour) that would close a cycle: two neighbours w of one colour q are in one tree
-        of q and this colour."""
-        (r,) = np.nonzero(~alone_in_line(owner, q, max(n_colors, 1)))
-        if not len(r) or not n_colors:
+        of q and this colour.
+
+        Example: node 0 of the batch has the neighbours 5 and 7, which are red, and 9, which has another colour. Of the
+        colours red, blue, 5 and 7 are in one tree of red and blue nodes, whose root is 31.
+
+            several          [5, 7]                   neighbours of a node that have one colour
+            node_and_color   [(0, red), (0, red)]
+            root             [[.., 31], [.., 31]]     for each other colour, the tree of the neighbour
+            pairs            ((0, red), 31) is there twice, in the column of blue: (0, blue) is returned
+        """
+        (several,) = np.nonzero(~alone_in_line(owner, q, max(n_colors, 1)))
+        if not len(several) or not n_colors:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        group = owner * np.int64(max(n_colors, 1)) + q
-        tree = self._roots(w[r, None] * np.int64(self.width) + np.arange(n_colors))
-        key = np.stack([np.broadcast_to(group[r, None], tree.shape).reshape(-1), tree.reshape(-1)])
-        order = np.lexsort(key)
-        same = np.all(key[:, order[1:]] == key[:, order[:-1]], axis=0)
-        twice = order[1:][same]
-        return owner[r[twice // n_colors]], twice % n_colors
+        node_and_color = owner[several] * np.int64(n_colors) + q[several]
+        root = self._roots(w[several, None] * np.int64(self.width) + np.arange(n_colors))
+        pairs = np.stack([np.repeat(node_and_color, n_colors), root.reshape(-1)])
+        order = np.lexsort(pairs)
+        equals_previous = np.all(pairs[:, order[1:]] == pairs[:, order[:-1]], axis=0)
+        neighbour, other_color = np.divmod(order[1:][equals_previous], n_colors)
+        return owner[several[neighbour]], other_color
 
     def grow(self, batch: Ints, owner: Ints, w: Ints, q: Ints, chosen: Ints, n_colors: int) -> BoolArray:
         """Add the entries of a batch with its chosen colours, but for those of some nodes, which are returned: they
-        would close cycles together."""
+        would close cycles together.
+
+        An entry of a node v of the batch and a neighbour w joins two ends: (v, colour of w), which is new, and (w,
+        colour of v), which may be in a tree. Example: the nodes 1 and 2 get the colour blue, and both have the red
+        neighbours 5 and 7, which are in trees of their own. The four entries join the ends (1, red) and (2, red) to the
+        trees of (5, blue) and (7, blue): as many entries as ends, so there is a cycle, and node 2 is returned.
+        """
         if n_colors >= self.width:
             self._widen()
         end_in_batch = batch[owner] * np.int64(self.width) + q
-        tree = self._roots(w * np.int64(self.width) + chosen[owner])
-        ends, inverse = np.unique(np.concatenate([end_in_batch, tree]), return_inverse=True)
-        x, y = inverse[: len(end_in_batch)], inverse[len(end_in_batch) :]
+        root = self._roots(w * np.int64(self.width) + chosen[owner])
+        ends, inverse = np.unique(np.concatenate([end_in_batch, root]), return_inverse=True)
+        x, y = inverse[: len(end_in_batch)], inverse[len(end_in_batch) :]  # the two ends of each entry
         label = components(x, y, len(ends))
-        # a component with as many entries as ends, or more, has a cycle
-        cyclic = (np.bincount(label[x], minlength=len(ends)) >= np.bincount(label, minlength=len(ends)))[label[x]]
+        n_entries, n_ends = np.bincount(label[x], minlength=len(ends)), np.bincount(label, minlength=len(ends))
+        cyclic = (n_entries >= n_ends)[label[x]]  # a tree has an entry less than ends
         late = np.zeros(len(batch), np.bool_)
         if np.any(cyclic):
-            first = np.full(len(ends), len(batch))
-            np.minimum.at(first, label[x[cyclic]], owner[cyclic])
-            late[owner[cyclic][owner[cyclic] != first[label[x[cyclic]]]]] = True
+            component, node = label[x[cyclic]], owner[cyclic]
+            first_node = np.full(len(ends), len(batch))  # of each component
+            np.minimum.at(first_node, component, node)
+            late[node[node != first_node[component]]] = True
             stays = ~late[owner]
             label = components(x[stays], y[stays], len(ends))
         if len(ends):

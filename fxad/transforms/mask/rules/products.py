@@ -24,7 +24,14 @@ def _dot(ctx: MaskCtx, prim: Contraction, args: Atoms, ins: Avals, outs: Avals) 
         free          finite           finite           what it has            pending
         free          finite           may be inf       0 where x is pending   cleared
         batch         finite           finite there     what it has            pending where x or y is
-        batch         may be inf, or y may be there     0 where x is pending   as it comes
+        batch         one of x and y may be inf there   0 where x is pending   not pending
+
+    "Pending" is cleared later: only finite padding can wait. In a lane of padding of a batch axis, the result depends
+    on this lane of x and y alone. So if it may be infinite there, only what is pending has to be cleared, and the
+    result has the padding that comes of it.
+
+    Example: x[n, k] y[k, 3], of symbolic n and k. The padding of x along k is 0 in any case. If x is finite along n,
+    what it has there stays, and the product of it is pending along n; but if y may be infinite, it is cleared at once.
 
     Along a contracted axis both operands get 0, because 0 times an infinity is nan. A derivative contracts the free
     axes too: there x is finite or 0. With an infinite y, the cotangents of pending padding may be nan.
@@ -33,18 +40,22 @@ def _dot(ctx: MaskCtx, prim: Contraction, args: Atoms, ins: Avals, outs: Avals) 
     lhs_free = free_axes(left.ndim, prim.lhs_batch, prim.lhs_contract)
     rhs_free = free_axes(right.ndim, prim.rhs_batch, prim.rhs_contract)
     lhs_places, rhs_places = range(n, n + len(lhs_free)), range(n + len(lhs_free), len(shape))
+    # what the operands get: first along the batch axes, then along the others
     finite_lhs, finite_rhs = [ctx.facts(a).finite for a in args]
     lhs, rhs, finite_lanes = _same_lanes(ctx, prim, args, shape)
     lhs = _operand(ctx, lhs, left.shape, prim.lhs_contract, lhs_free, finite_rhs)
     rhs = _operand(ctx, rhs, right.shape, prim.rhs_contract, rhs_free, finite_lhs)
     out: Atom = ctx.one(prim, lhs, rhs)
+    # what is known of the padding of the result, which decides below what is cleared
     # an element of the other operand that is infinite makes all products with it infinite or nan
     zeros = _renumbered(ctx.facts(lhs).zeros, lhs_free, lhs_places) | _renumbered(
         ctx.facts(rhs).zeros, rhs_free, rhs_places
     )
+    # the operands were made finite along their free axes: there the result is finite if the other operand is
     later_axes = [*(lhs_places if finite_rhs else ()), *(rhs_places if finite_lhs else ())]
     finite_free = ctx.padded_axes(shape, later_axes)
     ctx.learn(out, PaddingFacts(finite_axes=finite_lanes | finite_free, zeros_unless_infinite=zeros))
+    # `cleared` returns a new value, so pending axes are added after it
     out = ctx.cleared(out, shape, [a for a in (*lhs_places, *rhs_places) if a not in later_axes])
     for a, batch in ((lhs, prim.lhs_batch), (rhs, prim.rhs_batch)):
         ctx.add_pending(out, _renumbered(ctx.pending(a), batch, range(n)))

@@ -141,6 +141,9 @@ def pad_rule(ctx: MaskCtx, prim: Pad, args: Atoms, ins: Avals, outs: Avals) -> S
         if ctx.masked(lo):
             most, below = maximum(ctx.padded_size(lo), 0), lower_bound(lo)
             least = below if below is not None else -spread
+            # A result of m elements begins at most - lo of the padded operand, which has most + spread + high elements.
+            # It must fit also for the least lo, which gives `high`. Without a bound, a lo below -spread drops all
+            # elements of x, and the result is the same as for -spread.
             places[a] = ctx.one(SUB, int_literal(most), ctx.count(lo))
             pads.append((most, maximum(m - least - spread, 0), interior))
         elif ctx.ragged((ins[0].shape[a], y.shape[a])):
@@ -213,8 +216,9 @@ def _reshape(ctx: MaskCtx, prim: Reshape, args: Atoms, ins: Avals, outs: Avals) 
     if _in_place(ctx, old, new):
 
         def moved(axes: PaddedAxes) -> PaddedAxes:
-            places = [(n, b) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))]
-            return frozenset([(b, n) for n, b in places])
+            return frozenset([
+                (b, n) for a, n in axes for b, m in enumerate(new) if (n, prod(old[:a])) == (m, prod(new[:b]))
+            ])  # fmt: skip
 
         if len(moved(ctx.pending(x))) < len(ctx.pending(x)):
             x = ctx.clear_pending(x)

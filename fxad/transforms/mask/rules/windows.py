@@ -285,7 +285,12 @@ def _along(prim: WindowReduction, axis: int, pads: tuple[int, int]) -> WindowRed
 
 
 def _extremes(ctx: MaskCtx, prim: WindowReduction, x: Atom, valid: Aval, places: Shape) -> Atom:
-    """Return the first extreme elements of windows: the tangent of a reduction along an axis is that of all of them."""
+    """Return the first extreme element of each window.
+
+    Where a size decides which elements a window has, `_reduced_windows` reduces along an axis, and `ReduceMax` shares
+    its tangent among equal elements: of the window [2, 2, 1] each 2 would get a half. A window maximum gives it to the
+    first 2.
+    """
     select = SelectAndGatherAdd("ge" if isinstance(prim, ReduceWindowMax) else "le", *prim.sliding.values)
     numbers = _selected_elements(ctx, select, x, valid, places)
     y = _at_elements(ctx, True, ctx.zero_filled(x, valid.shape), x.aval, numbers)
