@@ -114,8 +114,9 @@ class Translation:
 
     def run(self, jaxpr: OpenJaxpr, consts: Sequence[JaxValue], args: Sequence[JaxValue]) -> list[JaxValue]:
         """Add the equations of a jaxpr of JAX to the active trace. Return the values of its results."""
-        values: dict[JaxVar, JaxValue] = dict(zip(jaxpr.constvars, consts, strict=True))
-        values.update(zip(jaxpr.invars, args, strict=True))
+        # The constants are first. From 0.11 on, the jaxprs of custom rules have theirs among `invars`.
+        variables, known = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
+        values: dict[JaxVar, JaxValue] = dict(zip(variables, known, strict=True))
 
         def read(atom: Any) -> JaxValue:
             return self._literal(atom) if isinstance(atom, core.Literal) else values[atom]
