@@ -62,7 +62,9 @@ def ragged_dot_general(
     """
     if group_offset is not None:
         raise ParameterError("ragged_dot: group_offset is not supported", remedy="slice rhs and group_sizes")
-    x, y, sizes = asarray(lhs), asarray(rhs), asarray(group_sizes)
+    x, y, sizes = [
+        asarray(v, what=f"ragged_dot: {name}") for name, v in (("lhs", lhs), ("rhs", rhs), ("group_sizes", group_sizes))
+    ]
     if sizes.dtype.itemsize < 4:  # int8 has no sum of 100 and 100
         sizes = sizes.astype(dtypes.int32)
     try:

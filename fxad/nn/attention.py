@@ -107,6 +107,10 @@ def dot_product_attention(
     window = (window, window) if isinstance(window, int) else window
     if window is not None and len(window) != 2:
         raise ParameterError(f"{name}: local_window_size {window} must be one size, or those to the left and right")
+    if window is not None and sum(window) < 0:  # one of them may be negative: (-1, 3) are the next three keys
+        raise ParameterError(
+            f"{name}: local_window_size {window} allows no key", remedy="0 allows the position of the query alone"
+        )
     scale = 1 / math.sqrt(h) if scale is None else number(name, "scale", scale)
     static = scale, is_causal, window, return_residual
     results = jit_composite_all(_attention, q, k, v, added, kept, *lengths, *static)

@@ -18,17 +18,19 @@ from fxad.lax import full
 from fxad.lax.placement import committed_to
 from fxad.operations.arguments import contained_array, number, to_int
 from fxad.operations.operators import Operation
-from fxad.operations.promotion import to_inexact_dtype
+from fxad.operations.promotion import scalar_dtype, to_inexact_dtype
 from fxad.runtime import Device, XlaExecutable, launch, process_state
 from fxad.tracing.array import (
     EAGER,
     Array,
     ArrayLike,
     apply_operation,
+    argument_number,
     asarray as put,
     aval_of,
     binder,
     current_binder,
+    is_scalar,
 )
 from fxad.tracing.placement import check_device
 from fxad.tracing.tracer import Tracer, active_trace
@@ -56,7 +58,7 @@ def apply_op(name: str, op: Operation, args: tuple[object, ...], *static: Hashab
         return result
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _check_arguments(name, args)
+            _check_arguments(name, op, args)
     return apply_operation(op, args, static)
 
 
@@ -74,13 +76,22 @@ def apply_op_all(name: str, op: Operation, args: tuple[object, ...], *static: Ha
     """Return all results of an operation. Raises: ArgumentError naming function, position and type."""
     for a in args:
         if type(a) is not Array and not isinstance(a, _OPERANDS):
-            _check_arguments(name, args)
+            _check_arguments(name, op, args)
     return binder().apply(op, args, static)
 
 
-def _check_arguments(name: str, args: tuple[object, ...]) -> None:
+def _check_arguments(name: str, op: Operation, args: tuple[object, ...]) -> None:
     for k, a in enumerate(args):
-        aval_of(contained_array(a), f"{name}: argument {k}")
+        aval_of(contained_array(a), f"{name}: argument {argument_number(op, k)}")
+
+
+def check_operand(name: str, what: str, x: object, beside: object = None) -> None:
+    """Raise ArgumentError for an operand that is not an array, and DTypeError for an int that does not fit in the dtype of the
+    array beside it. For functions that call others with their arguments: the error names theirs."""
+    if not is_scalar(x):
+        aval_of(contained_array(x), f"{name}: {what}")
+    elif isinstance(beside, Array | np.ndarray | np.generic):
+        scalar_dtype(x, np.dtype(beside.dtype), f"{name}: {what}")
 
 
 def as_array(name: str, x: ArrayLike, k: int = 0) -> Array:

@@ -218,12 +218,14 @@ def array_equal(a1: Nested, a2: Nested, equal_nan: bool = False) -> Array:
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return x1 where the condition holds, else x2; all three broadcast."""
+    if type(condition) in _KINDS:  # it does not take the dtype of the arrays, where 300 may not fit
+        condition = bool(condition)
     if type(x1) in _KINDS and type(x2) in _KINDS:  # two scalars alone: one kind, the higher one
         kind = _KINDS[max(_KINDS.index(type(x1)), _KINDS.index(type(x2)))]
         x1, x2 = kind(cast(float, x1)), kind(cast(float, x2))
         if type(condition) is not bool:  # as bool: two scalars do not take the dtype of the condition
             condition = as_array("where", condition).astype(bool_)
-    return apply_op("where", elementwise.either, (x1, x2, condition))
+    return apply_op("where", elementwise.where, (x1, x2, condition))
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:

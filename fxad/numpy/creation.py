@@ -231,7 +231,7 @@ def linspace(
     # integers: a + k step, rounded down, would be one too small where an exact value is rounded
     x = (a * steps + k * (b - a)) // steps if want in dtypes.INTEGER else a + k * step
     if endpoint:  # the last value is `stop` exactly; a single value is `start`
-        x = apply_op("linspace", elementwise.either, (b, x, k == steps))
+        x = apply_op("linspace", elementwise.where, (b, x, k == steps))
     if axis:
         x = apply_op("linspace", shapes.moveaxis, (x,), 0, axis)
     if want in dtypes.INTEGER:
@@ -241,7 +241,7 @@ def linspace(
         step = lax.full_like(step, math.nan)
     elif retstep and not at_least(num, endpoint + 1):
         nan = lax.full_like(step, math.nan)
-        step = apply_op("linspace", elementwise.either, (step, nan, asarray(num) > int(endpoint)))
+        step = apply_op("linspace", elementwise.where, (step, nan, asarray(num) > int(endpoint)))
     return (values, step.astype(step_dtype)) if retstep else values
 
 

@@ -21,7 +21,7 @@ from fxad.errors import ArgumentError, AxisError, DTypeError, ParameterError, Sh
 from fxad.ir import NDArray, as_shape
 from fxad.lax import broadcasted_iota, full, stop_gradient
 from fxad.numpy import binary, reductions, value_dependent
-from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, contains_array
+from fxad.numpy.apply import apply_op, apply_op_all, as_array, as_scalars, check_operand, contains_array
 from fxad.numpy.creation import full_like
 from fxad.numpy.cumulative import cumsum
 from fxad.numpy.shapes import broadcast_to, concat, moveaxis, take
@@ -291,8 +291,11 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
     if len(conditions) != len(choices) or not conditions:
         raise ParameterError(f"select: {len(conditions)} conditions for {len(choices)} choices")
     out: ArrayLike = default
-    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        out = binary.where(condition, choice, out)
+    for k in reversed(range(len(choices))):
+        check_operand("select", f"condlist[{k}]", conditions[k])
+        check_operand("select", f"choicelist[{k}]", choices[k], out)
+        check_operand("select", "default", default, choices[k])
+        out = binary.where(conditions[k], choices[k], out)
     return as_array("select", out)
 
 

@@ -339,7 +339,7 @@ def take_along_axis(
         if places.dtype in dtypes.INTEGER - dtypes.UNSIGNED:
             inside = apply_op("take_along_axis", arithmetic.binary, (places, 0), GE)
             other = places + n if wraps else -n - 1  # of this, `clip` makes the first element
-            at = apply_op("take_along_axis", elementwise.either, (places, other, inside))
+            at = apply_op("take_along_axis", elementwise.where, (places, other, inside))
     return _taken("take_along_axis", array, at, k, mode, fill_value, partial(_along_axis, axis=k), None)
 
 
@@ -377,11 +377,11 @@ def _taken(
     inside = apply_op(name, arithmetic.binary, (places, n), LT)
     if places.dtype not in dtypes.UNSIGNED:
         inside = inside & apply_op(name, arithmetic.binary, (places, -n), GE)
-    picked = pick(x, apply_op(name, elementwise.either, (places, 0, inside)))
+    picked = pick(x, apply_op(name, elementwise.where, (places, 0, inside)))
     if places_axis is not None:
         inside = inside.reshape(*inside.shape, *[1] * (x.ndim - 1 - places_axis))
     fill = default_fill(x.dtype) if fill_value is None else as_array(name, fill_value).astype(x.dtype)
-    return apply_op(name, elementwise.either, (picked, fill, inside))
+    return apply_op(name, elementwise.where, (picked, fill, inside))
 
 
 def diff(

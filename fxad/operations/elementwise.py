@@ -143,7 +143,7 @@ def astype(emit: Emit, x: Atom, dtype: DType) -> Atoms:
 # -------------------------------------------------------------------------------------------------------- choosing
 
 
-def either(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
+def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
     """Return x where the condition holds, else y: `fxad.numpy.where`.
 
     The condition comes last, unlike in NumPy: a Python scalar takes the dtype of the first array operand, which must

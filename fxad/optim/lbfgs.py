@@ -11,8 +11,8 @@ from fxad import lax
 from fxad.api.directional import jvp
 from fxad.api.trees import global_norm
 from fxad.core.trees import classes as tree_classes, tree
-from fxad.errors import ArgumentError, shown
-from fxad.operations.arguments import plain_ints
+from fxad.errors import ArgumentError
+from fxad.operations.arguments import to_count
 from fxad.optim.transformations import Rate, check_rate, check_state, descent, needs_params, no_steps, rate_at, zeros
 from fxad.tracing.array import Array, ArrayLike
 
@@ -144,11 +144,8 @@ def lbfgs(learning_rate: Rate | None = None, memory_size: int = 10, *, line_sear
     """
     if learning_rate is not None:
         check_rate("lbfgs", learning_rate)
-    memory_size, line_search_steps = plain_ints(memory_size), plain_ints(line_search_steps)
-    for name, number in (("memory_size", memory_size), ("line_search_steps", line_search_steps)):
-        if not isinstance(number, int) or number < 1:
-            raise ArgumentError(f"lbfgs: {name} is {shown(number)}", remedy="give an int of 1 or more")
-    return Lbfgs(learning_rate, memory_size, line_search_steps)
+    memory_size = to_count("lbfgs", "memory_size", memory_size, 1)
+    return Lbfgs(learning_rate, memory_size, to_count("lbfgs", "line_search_steps", line_search_steps, 1))
 
 
 def line_search(

@@ -22,7 +22,7 @@ from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
 from fxad.numpy.linalg.decompositions import pivoted_qr
-from fxad.operations.arguments import check_flags, flag, is_word, plain_ints, to_int
+from fxad.operations.arguments import check_flags, flag, is_word, to_int, to_ints
 from fxad.scipy.arguments import floats
 from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
 from fxad.support.absent import absent
@@ -559,7 +559,13 @@ def eigh_tridiagonal(
             remedy="give one element less beside the diagonal",
         )
     n = middle.shape[0]
-    first, last = (0, n - 1) if select_range is None else plain_ints(select_range)
+    limits = (0, n - 1) if select_range is None else to_ints("eigh_tridiagonal", "select_range", select_range)
+    if len(limits) != 2:
+        raise ParameterError(
+            f"eigh_tridiagonal: select_range has {len(limits)} numbers, not two: {shown(select_range)}",
+            remedy="give the first number and the last, from 0",
+        )
+    first, last = limits
     if select_range is not None and not 0 <= first <= last < n:
         raise ParameterError(
             f"eigh_tridiagonal: select_range {shown(select_range)} of {n} eigenvalues",

@@ -11,9 +11,10 @@ users as arrays; `Eager`, the binder that is active if no other is, which makes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
@@ -37,7 +38,7 @@ from fxad.errors import (
     shown,
 )
 from fxad.ir import EAGER_NAME, Atom, Aval, Jaxpr, NDArray, Primitive
-from fxad.operations import index_plan, indexing, promotion
+from fxad.operations import elementwise, index_plan, indexing, promotion
 from fxad.operations.arguments import contained_array
 from fxad.operations.at import Updatable
 from fxad.operations.aval_attributes import Typed
@@ -349,30 +350,31 @@ _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 # ------------------------------------------------------------------------------------------- values of users as arrays
 
 
-def asarray(value: object, dtype: object = None) -> Array:
+def asarray(value: object, dtype: object = None, what: str = "asarray: argument 0") -> Array:
     """Put a value on the default device: a NumPy array, a scalar, or anything with DLPack. Converted, with a `dtype`.
+    Errors name the argument (`what`).
 
     Raises: ArgumentError if `value` is not an array; DTypeError for a dtype fxad does not have, for a complex value and
             a real dtype, and for a Python int that does not fit.
     """
     if isinstance(value, Array):
-        value.check_usable("asarray: argument 0")
+        value.check_usable(what)
         return cast("Array", value.settled()) if dtype is None else value.astype(dtype)
     if value is not (inner := contained_array(value)):
-        return asarray(inner, dtype)
+        return asarray(inner, dtype, what)
     if type(value) is Size:
         size = apply_operation(_size_literal, (value,), ())
         return size if dtype is None else size.astype(dtype)
     if dtype is None:
-        return device_array(value, aval_of(value, "asarray: argument 0"))
+        return device_array(value, aval_of(value, what))
     converted = dtypes.as_dtype(dtype)
     if is_scalar(value):  # an int must fit in the dtype, and not in its own
-        promotion.scalar_dtype(value, converted, "asarray: argument 0")
+        promotion.scalar_dtype(value, converted, what)
         if isinstance(value, int) and value.bit_length() > 64:  # NumPy would make an array of an object
             value = float(value)
         aval = Aval((), dtypes.complex64 if isinstance(value, complex) else converted)
     else:
-        aval = aval_of(value, "asarray: argument 0")
+        aval = aval_of(value, what)
     if dtypes.is_complex(aval.dtype) and not dtypes.is_complex(converted) and converted is not dtypes.bool_:
         raise DTypeError(
             f"asarray: {aval} to {converted.name} would drop the imaginary part", remedy="use x.real or abs"
@@ -679,14 +681,27 @@ def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
+# Operations that take the arguments of a public function otherwise: its name, and the number there of each argument
+_PUBLIC: Final[Mapping[Operation, tuple[str, tuple[int, ...]]]] = MappingProxyType(
+    {elementwise.where: ("where", (1, 2, 0)), elementwise.clip_below: ("clip", (0, 1)), elementwise.clip_above: ("clip", (0, 2))}
+)
+
+
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:
-    """Return the name of an operation in a message: that of its primitive or program, or its own."""
-    return next((s.name for s in static if isinstance(s, Primitive | Jaxpr)), op.__name__)
+    """Return the name of an operation in a message: that of its primitive or program, or that of the function that
+    users call."""
+    own = _PUBLIC[op][0] if op in _PUBLIC else op.__name__
+    return next((s.name for s in static if isinstance(s, Primitive | Jaxpr)), own)
+
+
+def argument_number(op: Operation, k: int) -> int:
+    """Return the number that argument `k` of an operation has in a message: the one in the function that users call."""
+    return _PUBLIC[op][1][k] if op in _PUBLIC else k
 
 
 def _argument_text(op: str | tuple[Operation, tuple[Hashable, ...]], k: int) -> str:
     """Return an argument of an operation in a message. `op` is a name, or an operation and its static arguments."""
-    return f"{op if isinstance(op, str) else operation_name(*op)}: argument {k}"
+    return f"{op}: argument {k}" if isinstance(op, str) else f"{operation_name(*op)}: argument {argument_number(op[0], k)}"
 
 
 def _paste(b: Builder, *args: Any) -> tuple[Atom, ...]:
@@ -718,6 +733,7 @@ __all__ = [
     "unchanging_array",
     "wrap_buffers",
     "asarray",
+    "argument_number",
     "aval_of",
     "binder",
     "current_binder",

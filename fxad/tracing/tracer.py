@@ -68,6 +68,7 @@ from fxad.tracing.array import (
     binder,
     current_binder,
     is_scalar,
+    argument_number,
     operation_name,
     same_bits,
     unchanging_array,
@@ -424,7 +425,7 @@ class Trace:
             elif type(a) in _SCALARS or is_traced_number(a) or is_scalar(a):
                 atom, scalars = None, True
             else:
-                atom = self.lift(operation_name(op, static), k, a)
+                atom = self.lift(operation_name(op, static), argument_number(op, k), a)
             if like is None and atom is not None:
                 like = atom.aval
             atoms.append(atom)
@@ -459,7 +460,7 @@ class Trace:
                 continue
             if isinstance(x, Tracer):
                 array = x.as_type(cast("dtypes.DType", static[0])) if op is elementwise.astype else x.beside(like.dtype)
-                operands[k] = self.lift(operation_name(op, static), k, array)
+                operands[k] = self.lift(operation_name(op, static), argument_number(op, k), array)
                 continue
             scalar = cast("promotion.Scalar", x)  # all others are atoms
             try:
@@ -468,7 +469,7 @@ class Trace:
                 else:
                     operands[k] = promotion.scalar_literal(scalar, like)
             except DTypeError as e:
-                raise promotion.argument(e, f"{operation_name(op, static)}: argument {k}") from None
+                raise promotion.argument(e, f"{operation_name(op, static)}: argument {argument_number(op, k)}") from None
         return operands
 
     def number_operand(self, value: promotion.Scalar, dtype: dtypes.DType) -> Var:

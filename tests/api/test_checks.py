@@ -334,6 +334,12 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "error_if: f32[] 7.0 {} (types of values that are not known while tracing)",
         "",
     ),
+    (
+        lambda: fx.jit(lambda n: fx.error_if(X, True, "{:{w}} {w}", 7, w=n))(np.int32(3)),
+        CheckError,
+        "error_if: 7 i32[] (types of values that are not known while tracing)",
+        "",
+    ),
     (lambda: fx.error_if(X, True, "100 % {of} it"), CheckError, "error_if: 100 % {of} it", ""),
 ]
 

@@ -252,6 +252,16 @@ def test_debug_print_has_the_digits_of_the_dtype(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "0.1 0.1 0.100 0.1j 3\n" * 2
 
 
+def test_a_field_in_the_spec_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    values, named = (np.float32(2.5), np.int32(8), 7), {"d": np.int32(3)}
+    for fmt in ("{:{}.{d}f} {}", "{0:{1}.{d}f} {2:>{d}}", "{:>{}} {:{d}}", "{0:{{}}^{1}} {2} {d}"):
+        fx.jit(lambda *args, fmt=fmt, **kwargs: fx.debug_print(fmt, *args, **kwargs))(*values, **named)
+        assert capsys.readouterr().out == fmt.format(*values, **named) + "\n", fmt
+        with pytest.raises(fx.errors.CheckError) as e:
+            fx.jit(lambda x, *args, fmt=fmt, **kwargs: fx.error_if(x, x > 0, fmt, x, *args, **kwargs))(*values, **named)
+        assert e.value.message == f"error_if: {fmt.format(*values, **named)}"
+
+
 def test_what_is_no_array_is_told_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     def f(x: Any) -> None:
         fx.debug_print("{name:>5} {} {} {at}", x.dtype, x, name="loss", at=x.shape, ordered=True)
@@ -475,6 +485,18 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         lambda: fx.debug_print("{a}", b=X),
         ArgumentError,
         "debug_print: '{a}' takes other names: a, b",
+        "each value has a field, {} or {name}",
+    ),
+    (
+        lambda: fx.debug_print("{:{:{}}}", X[0], 8, 3),
+        ArgumentError,
+        "debug_print: '{:{:{}}}' does not format these values: Max string recursion exceeded",
+        "a format such as {:.2f} is for one number; {} shows any array",
+    ),
+    (
+        lambda: fx.debug_print("{:{w}}", X[0], v=8),
+        ArgumentError,
+        "debug_print: '{:{w}}' takes other names: v, w",
         "each value has a field, {} or {name}",
     ),
     (

@@ -98,6 +98,34 @@ REFUSED: Final[tuple[tuple[Callable[[], object], type[FxadError], str, str], ...
         DTypeError, "asarray: argument 0: 2147483648 does not fit in int32",
         "int64 holds it: make it asarray(number, dtype='int64'), or convert the array beside it",
     ),
+    *[
+        (
+            lambda call=call, through=through: through(call)(fnp.asarray([1], "int8")),
+            DTypeError, f"{where}: 300 does not fit in int8",
+            "int16 holds it: make it asarray(number, dtype='int16'), or convert the array beside it",
+        )
+        for through in (lambda f: f, fx.jit)
+        for where, call in (
+            ("where: argument 1", lambda x: fnp.where(x > 0, 300, x)),
+            ("where: argument 2", lambda x: fnp.where(x > 0, x, 300)),
+            ("clip: argument 1", lambda x: fnp.clip(x, 300)),
+            ("clip: argument 2", lambda x: x.clip(max=300)),
+            ("select: default", lambda x: fnp.select([x > 0], [x], 300)),
+            ("select: choicelist[0]", lambda x: fnp.select([x > 0, x > 0], [300, x])),
+        )
+    ],
+    *[
+        (call, ArgumentError, f"{where}: a list is not an array: [True]", "make it one: fxad.numpy.asarray(...)")
+        for where, call in (
+            ("where: argument 0", lambda: loose_numpy.where([True], X, X)),
+            ("where: argument 2", lambda: loose_numpy.where(X > 0, X, [True])),
+            ("select: condlist[1]", lambda: loose_numpy.select([X > 0, [True]], [X, X])),
+            ("select: choicelist[1]", lambda: loose_numpy.select([X > 0, X > 0], [X, [True]])),
+            ("select: default", lambda: loose_numpy.select([X > 0], [X], [True])),
+            ("ragged_dot: group_sizes", lambda: loose_lax.ragged_dot(X, X[None].mT, [True])),
+            ("newton: x0", lambda: loose_lax.newton(fnp.sin, [True], fx.jacfwd(fnp.sin))),
+        )
+    ],
     (
         lambda: fx.asarray(X) + ENDLESS,
         ArgumentError, "Endless.__jax_array__: returns an Endless, not an array",

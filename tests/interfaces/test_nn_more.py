@@ -260,6 +260,8 @@ def test_attention_gives_the_logarithm_of_its_sums() -> None:
     check_grads(lambda q: nn.dot_product_attention(q, k, v, return_residual=True), (Q,), 1)
     with pytest.raises(ParameterError, match="dot_product_attention: implementation 'cudnn' does not exist"):
         nn.dot_product_attention(Q, k, v, implementation="cudnn")
+    with pytest.raises(ParameterError, match=r"local_window_size \(-1, -1\) allows no key"):
+        nn.dot_product_attention(Q, k, v, local_window_size=-1)
 
 
 def test_attention_in_half_precision() -> None:

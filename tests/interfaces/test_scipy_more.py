@@ -525,6 +525,13 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     *[(lambda r=r: linalg.eigh_tridiagonal(V, V[1:], select="i", select_range=r), ParameterError,
        f"eigh_tridiagonal: select_range {r} of {len(V)} eigenvalues", "give the first number and the last, from 0")
       for r in ((0, 100), (2, 1), (0, -1))],
+    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i", select_range=3), ArgumentError,
+     "eigh_tridiagonal: select_range must be a sequence, got an int: 3", "give a tuple or a list"),
+    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i", select_range=(0.5, 2)), ArgumentError,
+     "eigh_tridiagonal: select_range[0] must be an integer, got a float: 0.5",
+     "it is static: a Python value, which cannot come from a traced array"),
+    (lambda: linalg.eigh_tridiagonal(V, V[1:], select="i", select_range=(0, 1, 2)), ParameterError,
+     "eigh_tridiagonal: select_range has 3 numbers, not two: (0, 1, 2)", "give the first number and the last, from 0"),
     (lambda: linalg.eigh_tridiagonal(V, V[1:], select="v"), ParameterError, "eigh_tridiagonal: select 'v'",
      'use "a", or "i" with select_range'),
     (lambda: linalg.eigh_tridiagonal(V, V), ShapeError,

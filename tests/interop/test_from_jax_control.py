@@ -176,10 +176,24 @@ pair = jax.custom_vjp(lambda x, y: (x * y, jnp.argmax(x)))
 pair.defvjp(lambda x, y: (pair(x, y), (x, y)), lambda res, cts: (cts[0] * res[1], cts[0] * res[0] * 2))
 
 
+# Rules that close over arrays: from JAX 0.11 on, their jaxprs have these constants as operands
+WEIGHTS, OTHERS = jnp.linspace(0.5, 2, X.shape[-1]), jnp.linspace(2, 3, X.shape[-1])
+weighted = jax.custom_vjp(lambda x, y: x * y * WEIGHTS)
+weighted.defvjp(
+    lambda x, y: (x * y * WEIGHTS * jnp.sin(OTHERS), (x, jnp.cos(OTHERS) * y)),
+    lambda res, ct: (ct * res[1] * OTHERS, ct * res[0] * WEIGHTS),
+)
+weighted_forward = jax.custom_jvp(lambda x: x * WEIGHTS)
+weighted_forward.defjvp(lambda primals, tangents: (primals[0] * WEIGHTS, tangents[0] * OTHERS * WEIGHTS))
+
+
 @pytest.mark.parametrize(
     "f",
     [
         log1pexp,
+        lambda x: weighted(x, x),
+        weighted_forward,
+        jax.jit(lambda x: weighted(weighted_forward(x), x)),
         lambda x: log1pexp(log1pexp(x) * x),
         lambda x: scaled_by_count(x, jnp.int32(3)),
         lambda x: scaled(2.0, x, jnp.int32(2)) + scaled(3.0, x, jnp.int32(2)),
@@ -202,6 +216,11 @@ def test_rules_are_kept_in_loops() -> None:
         return lax.scan(lambda c, r: (log1pexp(c * r), scaled(2.0, c, jnp.int32(1))), x[0], x)
 
     agree(from_jax(f, X), f, (X,), orders=1)
+
+    def weights(x: Any) -> Any:
+        return lax.scan(lambda c, r: (weighted(c, weighted_forward(r)), None), x[0], x)[0]
+
+    agree(from_jax(weights, X), weights, (X,), orders=1)
 
     def g(x: Any) -> Any:
         return lax.scan(lambda c, r: (jax.nn.silu(c * r) + jax.nn.relu(c), jax.nn.logsumexp(c)), x[0], x)

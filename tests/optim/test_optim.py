@@ -353,8 +353,13 @@ ERRORS: dict[str, tuple[Any, str, str]] = {
     ),
     "memory": (
         lambda: optim.lbfgs(memory_size=0),
-        "lbfgs: memory_size is 0",
-        "give an int of 1 or more",
+        "lbfgs: memory_size is 0, less than 1",
+        "give an int from 1 on",
+    ),
+    "memory, a bool": (
+        lambda: optim.lbfgs(memory_size=True),
+        "lbfgs: memory_size is a bool, not an int: True",
+        "memory_size is static: a Python int",
     ),
     "function": (
         lambda: optim.lbfgs().update(PARAMS, optim.lbfgs().init(PARAMS), PARAMS),

@@ -140,6 +140,20 @@ def anything_of(value: object) -> Any:
                 "jac has a row for each residual and a column for each unknown",
             ],
         ),
+        *[
+            (
+                lambda method=method: method(lambda x: x * x - 2, X, jac=lambda _: np.eye(len(X), dtype=np.float32)),
+                [
+                    "jac returned an ndarray, neither an Array nor a sparse matrix",
+                    "return fxad.numpy.asarray(...) of a matrix, or what sparse_jacobian returns",
+                ],
+            )
+            for method in (anything.lax.newton, anything.lax.levenberg_marquardt)
+        ],
+        (lambda: anything.lax.sparse_solve(S, [1.0]), ["sparse_solve: b: a list is not an array: [1.0]"]),
+        (lambda: S @ [1.0], ["Sparse @ array: the array: a list is not an array: [1.0]"]),
+        (lambda: [1.0] @ S, ["array @ Sparse: the array: a list is not an array: [1.0]"]),
+        (lambda: fx.Sparse([1.0], EYE), ["Sparse: data: a list is not an array: [1.0]"]),
         (lambda: anything.lax.sparse_solve(X, X), ["not a sparse one", "give what sparse_jacobian returns"]),
         (
             lambda: lax.sparse_solve(fx.Sparse(fnp.ones((2, 6)), EYE), X),

@@ -34,7 +34,7 @@ class Sparse:
     def __init__(self, data: Any, pattern: Pattern) -> None:
         if not isinstance(pattern, Pattern):
             raise ArgumentError(f"Sparse: pattern is {described(pattern)}: {shown(pattern)}", remedy="give a Pattern")
-        data = asarray(data)
+        data = asarray(data, what="Sparse: data")
         if not data.shape or data.shape[-1] != pattern.nnz:
             raise ShapeError(
                 f"Sparse: data has shape {data.shape}, the pattern has {pattern.nnz} entries",
@@ -94,7 +94,7 @@ class Sparse:
                 f"Sparse @ Sparse: shapes {self.shape} and {other.shape}: the right operand is not an array",
                 remedy="take other.to_dense(), or multiply matrices of SciPy: to_scipy()",
             )
-        x = asarray(other)
+        x = asarray(other, what="Sparse @ array: the array")
         m, n = self.pattern.shape
         if self.data.ndim != 1 or x.ndim not in (1, 2) or x.shape[0] != n:
             raise ShapeError(
@@ -105,7 +105,7 @@ class Sparse:
 
     def __rmatmul__(self, other: Any) -> Any:
         """The product of a vector, or of the rows of a matrix, with this matrix."""
-        x = asarray(other)
+        x = asarray(other, what="array @ Sparse: the array")
         if self.data.ndim != 1 or x.ndim not in (1, 2) or x.shape[-1] != self.pattern.shape[0]:
             raise ShapeError(
                 f"array @ Sparse: shapes {x.shape} and {self.shape} do not fit",

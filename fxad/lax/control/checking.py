@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import string
-from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +10,7 @@ from fxad import dtypes
 from fxad.core.trees import tree
 from fxad.errors import ArgumentError, CheckError, DTypeError, described, shown
 from fxad.ir import source_text
-from fxad.lax.control.host import check_format, format_values, try_format
+from fxad.lax.control.host import format_values, numbered_format, try_format
 from fxad.primitives.check import Check
 from fxad.tracing.array import Array, asarray, aval_of, binder
 from fxad.tracing.tracer import Tracer, user_source
@@ -51,19 +49,18 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
             f"error_if: the message is {described(message)}, not a str: {shown(message)}",
             remedy='error_if(x, x < 0, "negative: {}", x)',
         )
-    if args or kwargs:
-        check_format("error_if", message, len(args), kwargs)
     fields = (*args, *kwargs.values())
+    text = numbered_format("error_if", message, len(args), kwargs) if fields else message
     avals = [aval_of(v, f"error_if: value {k}") for k, v in enumerate(fields)]
     if avals:
-        try_format("error_if", message, args, kwargs)
+        try_format("error_if", message, text, fields)
     aval = aval_of(pred, "error_if: pred")
     if aval.dtype is not dtypes.bool_:
         raise DTypeError(f"error_if: pred is {aval}, not a bool", remedy="compare: x != 0; for nan, isnan(x)")
     leaves, structure = tree.flatten(x)
     if not leaves:
         raise ArgumentError(f"error_if: {shown(x)} has no arrays", remedy="give what the program goes on with")
-    text = f"error_if: {positional_format(message, len(args), kwargs)}" if avals else f"error_if: {message}"
+    text = f"error_if: {text}"
     types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
     prim = Check(text, f"error_if({types}; {aval})", source_text(user_source(2)), len(avals))
     if not isinstance(pred, Tracer):
@@ -73,25 +70,8 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
         if not any([isinstance(v, Tracer) for v in fields]):
             raise prim.failure(np.asarray(True), [np.asarray(asarray(v)) for v in fields])
         known = [v if isinstance(v, Tracer) else np.asarray(asarray(v)) for v in fields]
-        failed = format_values(text, known, {}) + " (types of values that are not known while tracing)"
+        failed = format_values(text, known) + " (types of values that are not known while tracing)"
         raise CheckError(failed, equation=prim.equation, where=prim.where)
     wrong: Array = pred.any() if aval.shape else pred
     out: R = tree.unflatten(structure, binder().bind(prim, (wrong, *fields, *leaves)))
     return out
-
-
-def positional_format(fmt: str, n: int, named: Mapping[str, object]) -> str:
-    """Return a format with numbers as fields: unnamed fields count up, named fields follow the first `n`."""
-    places = {name: str(n + k) for k, name in enumerate(named)}
-    out, count = [], 0
-    for text, field, spec, conversion in string.Formatter().parse(fmt):
-        out.append(text.replace("{", "{{").replace("}", "}}"))
-        if field is None:
-            continue
-        name = field.partition(".")[0].partition("[")[0]
-        rest = field[len(name) :]
-        if not name:
-            name, count = str(count), count + 1
-        out.append(f"{{{places.get(name, name)}{rest}{'!' + conversion if conversion else ''}")
-        out.append(f":{spec}}}" if spec else "}")
-    return "".join(out)

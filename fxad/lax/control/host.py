@@ -7,8 +7,7 @@ the functions.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Collection, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, final, overload
 
@@ -133,12 +132,12 @@ def debug_print(fmt: str, /, *args: object, ordered: bool = False, **kwargs: obj
 
     Raises: ArgumentError, while tracing, if `fmt` or its fields do not fit the arguments.
     """
-    check_format("debug_print", fmt, len(args), kwargs)
-    try_format("debug_print", fmt, args, kwargs)
+    numbered = numbered_format("debug_print", fmt, len(args), kwargs)
+    try_format("debug_print", fmt, numbered, (*args, *kwargs.values()))
 
     def show(*args: object, **kwargs: object) -> None:
         # one write, which does nothing if there is no standard output
-        print(format_values(fmt, args, kwargs) + "\n", end="", flush=True)  # noqa: T201
+        print(format_values(numbered, (*args, *kwargs.values())) + "\n", end="", flush=True)  # noqa: T201
 
     _call_for_effects("debug_print", show, "show", args, kwargs, ordered)
 
@@ -176,30 +175,23 @@ class _Formatter(string.Formatter):
     """`str.format`, except for numbers in 0-d arrays, which NumPy prints with the digits of a Python float, and for
     values that are not known while tracing, whose types are printed."""
 
-    def __init__(self) -> None:
-        self._numbers = count()
-
-    def parse(self, format_string: str) -> Iterator[tuple[str, str | None, str | None, str | None]]:
-        """Return the fields, all numbered: `string.Formatter` numbers `{}`, but not `{[3]}` or `{.shape}`."""
-        for literal, field, spec, conversion in super().parse(format_string):
-            numbered = field is not None and field[:1] in ("", ".", "[")
-            yield literal, f"{next(self._numbers)}{field}" if numbered else field, spec, conversion
-
     def format_field(self, value: object, format_spec: str) -> str:
         if isinstance(value, Tracer):
             return str(value.aval)
+        if "[]" in format_spec:  # the type of a value in the spec is not known, as in "{:{width}}"
+            return self.format_field(value, "")
         if not format_spec and isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             return str(np.asarray(value)[()])
         text: str = super().format_field(value, format_spec)
         return text
 
 
-def format_values(fmt: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
-    """Format host values."""
-    return _Formatter().vformat(fmt, args, kwargs)
+def format_values(numbered: str, values: Sequence[object]) -> str:
+    """Format host values by a format that `numbered_format` returned."""
+    return _Formatter().vformat(numbered, values, {})
 
 
-def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+def try_format(what: str, fmt: str, numbered: str, values: Sequence[object]) -> None:
     """Raise ArgumentError where a format does not take values of these types, as the host is given them."""
 
     def blank(x: object) -> object:
@@ -208,9 +200,8 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
         aval = aval_of(x, what)
         return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)  # takes no memory for any shape
 
-    positional, named = tree.map(blank, (args, kwargs))
     try:
-        format_values(fmt, positional, named)
+        format_values(numbered, tree.map(blank, values))
     except (AttributeError, LookupError, TypeError, ValueError) as e:
         raise ArgumentError(
             f"{what}: {shown(fmt)} does not format these values: {e}",
@@ -218,22 +209,44 @@ def try_format(what: str, fmt: str, args: tuple[object, ...], kwargs: dict[str, 
         ) from None
 
 
-def check_format(what: str, fmt: object, n: int, kwargs: dict[str, object]) -> None:
-    """Raise ArgumentError where the fields of a format are not those of `n` values and of the named ones."""
+def numbered_format(what: str, fmt: object, n: int, named: Collection[str]) -> str:
+    """Return a format for `n` values and the named ones after them, with a number in each field: unnamed fields count
+    up. A field in the spec of another is one too.
+
+    For two values and one that is named d, "{:.{d}f} of {}" becomes "{0:.{2}f} of {1}".
+
+    Raises: ArgumentError for what is not a format, and where its fields are not those of the values.
+    """
     if not isinstance(fmt, str):
         raise ArgumentError(
             f"{what}: the format is {described(fmt)}, not a str: {shown(fmt)}", remedy='debug_print("x is {}", x)'
         )
+    places = {name: n + k for k, name in enumerate(named)}
+    names: list[str] = []
+
+    def with_numbers(fmt: str) -> str:
+        out = []
+        for text, field, spec, conversion in string.Formatter().parse(fmt):
+            out.append(text.replace("{", "{{").replace("}", "}}"))
+            if field is None:
+                continue
+            name = field.partition(".")[0].partition("[")[0]
+            names.append(name)
+            place = places.get(name, name) if name else names.count("") - 1
+            out.append(f"{{{place}{field[len(name) :]}{'!' + conversion if conversion else ''}")
+            out.append(f":{with_numbers(spec)}}}" if spec else "}")
+        return "".join(out)
+
     try:
-        fields = [f for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
+        numbered = with_numbers(fmt)
     except ValueError as e:
         raise ArgumentError(f"{what}: {shown(fmt)} is not a format: {e}", remedy="write {{ and }} for braces") from None
-    names = [f.partition(".")[0].partition("[")[0] for f in fields]
     wanted = max([names.count(""), *[int(k) + 1 for k in names if k.isdecimal()]])
-    missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*kwargs})
+    missing = sorted({k for k in names if k and not k.isdecimal()} ^ {*named})
     if wanted != n or missing:
         difference = f"{wanted} values, {n} were given" if wanted != n else f"other names: {', '.join(missing)}"
         raise ArgumentError(f"{what}: {shown(fmt)} takes {difference}", remedy="each value has a field, {} or {name}")
+    return numbered
 
 
 def _bind_host_call(

@@ -269,8 +269,7 @@ def _matvec_function(op: str, what: str, operator: Operator, x_type: TreeType) -
     """Return a linear map given as a function or as a matrix. Raises: ArgumentError, ShapeError."""
     if callable(operator):
         return operator
-    aval_of(operator, f"{op}: {what}")
-    matrix = asarray(operator)
+    matrix = asarray(operator, what=f"{op}: {what}")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(
             f"{op}: {what} is {matrix.aval}, not a square matrix", remedy="give a square matrix, or a linear function"

@@ -198,7 +198,7 @@ def _count(k: int) -> Array:
 
 
 def _checked_start(what: str, x0: ArrayLike) -> Array:
-    x = asarray(x0)
+    x = asarray(x0, what=f"{what}: x0")
     if x.ndim != 1:
         raise ShapeError(f"{what}: x0 is {x.aval}, not a vector", remedy="make a vector of a tree with fxad.tree.ravel")
     if x.dtype not in (dtypes.float32, dtypes.float64):

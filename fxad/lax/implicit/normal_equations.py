@@ -8,9 +8,9 @@ from typing import Final, final
 import numpy as np
 
 from fxad.core.dataclasses import dataclass
-from fxad.errors import ShapeError
+from fxad.errors import ArgumentError, ShapeError, described
 from fxad.lax.creation import full
-from fxad.lax.implicit.sparse import SparseLike, pattern_of, solve_csr
+from fxad.lax.implicit.sparse import PatternLike, SparseLike, pattern_of, solve_csr
 from fxad.lax.implicit.sparse_structure import Ints
 from fxad.operations import linear_systems
 from fxad.tracing.array import Array, binder
@@ -26,8 +26,18 @@ def solve_with_jacobian(what: str, matrix: Array | SparseLike, b: Array) -> Arra
                 f"{what}: jac returned {matrix.aval}, f has {b.shape[0]} elements", remedy=_SHAPE_OF_JACOBIAN
             )
         return binder().apply(linear_systems.solve, (matrix, b), ())[0]
-    pattern = pattern_of(what, matrix)
+    pattern = _pattern(what, matrix)
     return solve_csr(what, matrix.data, pattern.indptr, pattern.indices, pattern.shape, b)
+
+
+def _pattern(what: str, jacobian: SparseLike) -> PatternLike:
+    """Return the pattern of a sparse Jacobian. Raises: ArgumentError for what is neither an array nor sparse."""
+    if getattr(jacobian, "pattern", None) is None:
+        raise ArgumentError(
+            f"{what}: jac returned {described(jacobian)}, neither an Array nor a sparse matrix",
+            remedy="return fxad.numpy.asarray(...) of a matrix, or what sparse_jacobian returns",
+        )
+    return pattern_of(what, jacobian)
 
 
 @final
@@ -59,7 +69,7 @@ def normal_equations(what: str, jacobian: Array | SparseLike, value: Array) -> N
                 f"{what}: jac returned {jacobian.aval}, f has {value.shape[0]} elements", remedy=_SHAPE_OF_JACOBIAN
             )
         return NormalEquations(jacobian.T @ jacobian, None, value @ jacobian)
-    pattern, data = pattern_of(what, jacobian), jacobian.data
+    pattern, data = _pattern(what, jacobian), jacobian.data
     m, n = pattern.shape
     if m != value.shape[0]:
         raise ShapeError(

@@ -137,7 +137,7 @@ class Factorization:
 
 
 def _entries(what: str, structure: SparseStructure, data: ArrayLike) -> Array:
-    values = asarray(data)
+    values = asarray(data, what=f"{what}: data")
     if values.shape != structure.indices.shape:
         raise ShapeError(
             f"{what}: the data is {values.aval}, the pattern has {len(structure.indices)} entries",
@@ -156,7 +156,7 @@ def _checked(what: str, structure: SparseStructure, data: ArrayLike, b: ArrayLik
     if m != n:
         raise ShapeError(f"{what}: the matrix has shape ({m}, {n}) and is not square", remedy="least squares: A^T A")
     values = _entries(what, structure, data)
-    rhs = asarray(b)
+    rhs = asarray(b, what=f"{what}: b")
     if rhs.ndim not in (1, 2) or rhs.shape[0] != n:
         raise ShapeError(
             f"{what}: b is {rhs.aval}, the matrix has shape ({m}, {n})", remedy=f"b has shape ({n},) or ({n}, k)"
