@@ -220,7 +220,9 @@ class ByTypes(Generic[P, R]):
         held = self.programs.get((exact, avals, None))
         if held is None:
             held = self.programs.get((exact, avals, enclosing_transforms()))
-            if held is not None:  # the mesh is one of `enclosing_transforms`, so this key serves both dependencies
+            # The mesh is one of `enclosing_transforms`, so this key serves both dependencies. A program that depends on
+            # the mesh depends on the transformations too: `depend_on_mesh` records both.
+            if held is not None:
                 (depend_on_mesh if self.on_mesh else depend_on_transforms)()
         if held is not None:
             held.mark_used()
@@ -308,7 +310,7 @@ class ByTypes(Generic[P, R]):
 
     def _compile(self, exact: ExactStructure, types: tuple[CallType, ...], leaves: Sequence[object]) -> _Held[P, R]:
         program = self.program(exact, types)
-        line = source_text(user_source(2))
+        line = source_text(user_source(2))  # 2 frames up, the caller of this function, the search begins
         if _log.isEnabledFor(logging.INFO):
             _log.info("jit of %s: %s; called at %s", program.name, self._reason(program), line)
         cache = active_cache()

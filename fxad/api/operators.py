@@ -91,7 +91,8 @@ def _make_laplacian(
         coefficients = 2 * _flat_weights(what, weights, chosen)
         return Decomposition(None, [] if n == 0 else [Directions(2, UnitVectors(n), {2: coefficients})])
 
-    # of all directions at random, only with weights
+    # With weights, the directions are those of all elements, and the estimate draws from them. Without, the signs above
+    # are the estimate: their sum is the result.
     estimate_of_directions = estimate if weights is not None else None
     return lift(what, f, OperatorTransform(what, argnums, decompose, with_value, estimate_of_directions), 2, argnums)
 

@@ -361,5 +361,6 @@ def _as_written(jaxpr: Jaxpr) -> Executable[..., tuple[Any, ...]]:
 
 
 def _weights(results: Sequence[Aval]) -> list[NDArray]:
-    """Return the accumulator, and the weights of the floating results."""
+    """Return the accumulator, and the weights of the floating results. It is -0.0, to which a sum adds without a
+    change: 0.0 + -0.0 would be 0.0."""
     return [np.full(ACCUMULATOR.shape, -0.0), *weights_of(results)]

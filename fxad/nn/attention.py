@@ -176,7 +176,10 @@ def _attention(
         inside = _before_end(k_lengths, s).reshape(b, s, 1, 1)
         k, v = fnp.where(inside, k, 0), fnp.where(inside, v, 0)
     allowed = _attention_mask(t, s, mask, q_lengths, k_lengths, is_causal, window)
-    if allowed is not None and (mask is not None or window is not None or (is_causal and t != s)):
+    # Lengths alone leave no key unread that is not 0 already. Nor does a causal square, whose queries read their own
+    # positions, unless some of them are padding.
+    causal_unread = is_causal and (t != s or q_lengths is not None)
+    if allowed is not None and (mask is not None or window is not None or causal_unread):
         pairs = allowed.any(1)
         read, reads = [fnp.expand_dims(pairs.any(axis), (2, 3)) for axis in (1, 2)]
         k, v = _finite_where_unread(k, read), _finite_where_unread(v, read)

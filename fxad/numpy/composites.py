@@ -35,27 +35,28 @@ _programs: Final[LRUCache[Hashable, Jaxpr]] = LRUCache(2048)
 
 def jit_composite(fn: Composite, *args: object) -> Array:
     """Apply `fn` to `args`. Arrays are operands; the other arguments are static and hashable."""
-    return _call_composite(fn, args)[0]
+    return _run_by_type(fn, args)[0]
 
 
 def jit_composite_all(fn: Callable[..., tuple[Array, ...]], *args: object) -> tuple[Array, ...]:
     """Return `jit_composite` of a function with several results."""
-    return _call_composite(fn, args)
+    return _run_by_type(fn, args)
 
 
 def call_composite(fn: Composite, operands: Sequence[object], *static: Hashable) -> Array:
     """Apply `fn` to `operands`, which may be arrays of other libraries, then to `static`."""
-    return _call(fn, operands, static, None)[0]
+    return _run(fn, operands, static, None)[0]
 
 
-def _call_composite(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
+def _run_by_type(fn: Callable[..., object], args: tuple[object, ...]) -> tuple[Array, ...]:
+    """Apply `fn` to arguments of which the arrays are operands."""
     places = tuple([isinstance(a, _ARRAYS) for a in args])
     operands = [a for a, is_array in zip(args, places, strict=True) if is_array]
     static = tuple([plain_number(a) for a, is_array in zip(args, places, strict=True) if not is_array])
-    return _call(fn, operands, static, places)
+    return _run(fn, operands, static, places)
 
 
-def _call(
+def _run(
     fn: Callable[..., object], operands: Sequence[object], static: tuple[object, ...], places: tuple[bool, ...] | None
 ) -> tuple[Array, ...]:
     """Apply `fn` to operands and static arguments. `places` marks the operands; None: they come first."""

@@ -683,7 +683,11 @@ def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
 
 # Operations that take the arguments of a public function otherwise: its name, and the number there of each argument
 _PUBLIC: Final[Mapping[Operation, tuple[str, tuple[int, ...]]]] = MappingProxyType(
-    {elementwise.where: ("where", (1, 2, 0)), elementwise.clip_below: ("clip", (0, 1)), elementwise.clip_above: ("clip", (0, 2))}
+    {
+        elementwise.where: ("where", (1, 2, 0)),
+        elementwise.clip_below: ("clip", (0, 1)),
+        elementwise.clip_above: ("clip", (0, 2)),
+    }
 )
 
 
@@ -701,7 +705,9 @@ def argument_number(op: Operation, k: int) -> int:
 
 def _argument_text(op: str | tuple[Operation, tuple[Hashable, ...]], k: int) -> str:
     """Return an argument of an operation in a message. `op` is a name, or an operation and its static arguments."""
-    return f"{op}: argument {k}" if isinstance(op, str) else f"{operation_name(*op)}: argument {argument_number(op[0], k)}"
+    return (
+        f"{op}: argument {k}" if isinstance(op, str) else f"{operation_name(*op)}: argument {argument_number(op[0], k)}"
+    )
 
 
 def _paste(b: Builder, *args: Any) -> tuple[Atom, ...]:

@@ -64,11 +64,11 @@ from fxad.tracing.array import (
     Binder,
     Operation,
     _binder,
+    argument_number,
     aval_of,
     binder,
     current_binder,
     is_scalar,
-    argument_number,
     operation_name,
     same_bits,
     unchanging_array,
@@ -469,7 +469,9 @@ class Trace:
                 else:
                     operands[k] = promotion.scalar_literal(scalar, like)
             except DTypeError as e:
-                raise promotion.argument(e, f"{operation_name(op, static)}: argument {argument_number(op, k)}") from None
+                raise promotion.argument(
+                    e, f"{operation_name(op, static)}: argument {argument_number(op, k)}"
+                ) from None
         return operands
 
     def number_operand(self, value: promotion.Scalar, dtype: dtypes.DType) -> Var:

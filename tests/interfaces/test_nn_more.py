@@ -244,6 +244,21 @@ def test_rows_of_padded_queries_are_zero_and_no_nan_comes_back() -> None:
     assert np.isfinite(np.asarray(fx.grad(lambda q: attend(q).sum())(fnp.asarray(Q)))).all()
 
 
+def test_a_key_that_only_padded_queries_read_may_be_nan() -> None:
+    k, v = RNG.standard_normal((2, 1, T, N, H))
+    lengths = np.array([1], np.int32)
+    spoilt_k, spoilt_v = k.copy(), v.copy()
+    spoilt_k[0, -1] = spoilt_v[0, -1] = np.nan
+
+    def attend(q: Array, k: Any, v: Any) -> Array:
+        return nn.dot_product_attention(q, k, v, is_causal=True, query_seq_lengths=lengths)
+
+    q = fnp.asarray(Q[:1])
+    np.testing.assert_allclose(np.asarray(attend(q, spoilt_k, spoilt_v)), np.asarray(attend(q, k, v)), atol=1e-9)
+    gradient = fx.grad(lambda q: attend(q, spoilt_k, spoilt_v).sum())(q)
+    np.testing.assert_allclose(np.asarray(gradient), np.asarray(fx.grad(lambda q: attend(q, k, v).sum())(q)), atol=1e-9)
+
+
 def test_attention_gives_the_logarithm_of_its_sums() -> None:
     k, v = RNG.standard_normal((2, B, S, 2, H))
     scores = np.einsum("btnh,bsnh->btns", Q, np.repeat(k, 2, 2)) * H**-0.5

@@ -281,8 +281,10 @@ class _Scope:
         its captured values.
 
         If the assumption does not grow, each trace closes over new values. Then the function is not `referable`: where
-        a rule calls it, it is traced again, and not referred to. So `referred` stays False, and the loop ends. For a
-        rule that calls the function, and makes an equal constant c in each trace:
+        a rule calls it, it is traced again, and not referred to. So `referred` stays False, and the loop ends. The
+        function that is traced again is another `TracedCall`, which is referable: the calls in its own rules refer to it.
+        If it is not either, `_levels_of_rules` counts these levels, and `DEPTH` ends them. For a rule that calls the
+        function, and makes an equal constant c in each trace:
 
             trace    assumed    body and rules close over
             1        a          a, c1

@@ -42,7 +42,7 @@ def evaluate(
     Raises: UndecidedError for an equation without values.
     """
 
-    def apply(k: int, eqn: Eqn, operands: list[ExactValue]) -> Sequence[ExactValue]:
+    def results_of(k: int, eqn: Eqn, operands: list[ExactValue]) -> Sequence[ExactValue]:
         try:
             outs = _remembered(domain, eqn, operands)
         except UndecidedError as e:
@@ -54,7 +54,7 @@ def evaluate(
             observe(eqn, outs)
         return outs
 
-    return run_with(jaxpr, args, apply, array_of)
+    return run_with(jaxpr, args, results_of, array_of)
 
 
 def values_and_effects(
@@ -176,7 +176,19 @@ def _joined(domain: ProofDomain, which: Symbolic, cases: Sequence[Symbolic], dty
 def _loop(
     domain: ProofDomain, layout: Layout, args: Sequence[ExactValue], ins: Sequence[Aval], outs: Sequence[Aval]
 ) -> list[ExactValue]:
-    """Return the results of a loop. While operands decide whether a step is made, its results are chosen by that."""
+    """Return the results of a loop. While operands decide whether a step is made, its results are chosen by that.
+
+    `active` is the condition for the body that runs next, and None if it runs for all operands. A `while` of a body for
+    its predicate and a body for its step, whose predicates are p0 and p1:
+
+        step  body       active, and so `present`    after it, `going_on`
+        0     predicate  None                        p0
+        0     step       p0                          p0
+        1     predicate  p0                          p0 and p1
+        1     step       p0 and p1                   p0 and p1
+
+    A loop of a count n that operands decide has 0 < n, 1 < n, ... in place of None, p0, ...
+    """
     carries, roles, state = layout.carries, layout.operand_roles, list(args)
     rows: dict[int, dict[int, ExactValue]] = {q: {} for q, r in enumerate(layout.result_roles) if isinstance(r, Sliced)}
     going_on: Symbolic | None = None  # the product of the predicates so far; None: all hold for all operands

@@ -154,7 +154,8 @@ def _custom_vjp(eqn: Equation, *args: JaxValue) -> object:
     """Return a function with a rule for cotangents. JAX holds the rule as two functions.
 
     - `fwd_jaxpr_thunk`, called with a mask of the operands that have cotangents, traces `fwd` to a jaxpr. This returns
-      the residuals, then the results. A residual that is an operand is left out: `out_trees` has its number.
+      the residuals, then the results. A residual that is an operand is left out: `out_trees` has its number among all
+      operands of the equation. The `num_consts` constants come first, and the jaxpr takes the operands after them.
     - `bwd` takes the residuals and the cotangents of the results, and returns the cotangents of the operands. It is any
       Python function of JAX, so `make_jaxpr` traces it for the types of each call. A zero is an array of float0 there.
     """

@@ -62,6 +62,7 @@ def error_if(x: R, pred: object, message: str, /, *args: object, **kwargs: objec
         raise ArgumentError(f"error_if: {shown(x)} has no arrays", remedy="give what the program goes on with")
     text = f"error_if: {text}"
     types = ", ".join(map(str, [aval_of(v, "error_if: x") for v in leaves]))
+    # the user's line: the search begins 2 frames up, at the caller
     prim = Check(text, f"error_if({types}; {aval})", source_text(user_source(2)), len(avals))
     if not isinstance(pred, Tracer):
         value = np.asarray(pred)

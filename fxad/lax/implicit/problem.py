@@ -67,6 +67,7 @@ class Problem:
         programs: list[Jaxpr] = []
         for (linear, _), solver in zip(system, solvers, strict=True):
             takes = (*linear.out_avals, *shared)
+            # `rebind_operands` appends operands that the program does not read: the captured ones
             programs.append(rebind_operands(linear, range(len(takes)), types=dict(enumerate(takes))))
             programs.append(rotate_operands(solver, n))
         outs = bind(Root(equation, run, point, tuple(programs), n), *captured, *self.guess)
