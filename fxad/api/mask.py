@@ -239,6 +239,7 @@ def _bounds(program: Program[..., object], padded: Sequence[Aval]) -> SizeBounds
                 f"{what}: argument {path} has dtype {aval.dtype.name}, not {expected.dtype.name}",
                 remedy="convert it with astype; nothing is converted silently",
             )
+        # a size with a name is a `Size`, which is an int too: only a plain int is compared
         if aval.ndim != expected.ndim or any(
             [type(n) is int and n != m for n, m in zip(expected.shape, aval.shape, strict=True)]
         ):
@@ -291,6 +292,7 @@ def _checked_padding(program: Program[..., object], padding: Mapping[str, int]) 
             raise ArgumentError(
                 f"mask: the padding of {name} is {shown(bound)}, not an int", remedy="give the largest size, as an int"
             )
+        # a `Size` is an int too, of a trace around this call, and has no value to compare
         if type(bound) is int and bound < least[name]:
             raise ShapeError(
                 f"mask: the padding of {name} is {bound}, and {program.name} assumes {name} >= {least[name]}",

@@ -299,7 +299,8 @@ def _zero_outside(x: Array, where: Array | None) -> Array:
 
 
 def _mean(x: Array, axes: tuple[int, ...], where: Array | None, names: AxisNames = ()) -> Array:
-    """Return the mean of the elements inside `where`, over axes and mapped axes; 0 if there are none."""
+    """Return the mean of the elements inside `where`, over axes and mapped axes; 0 if there are none, where that of
+    `fxad.nn.normalizations` is nan."""
     if where is None:
         mean = x.mean(axes, keepdims=True)
         return lax.pmean(mean, names) if names else mean

@@ -86,8 +86,8 @@ def _check_arguments(name: str, op: Operation, args: tuple[object, ...]) -> None
 
 
 def check_operand(name: str, what: str, x: object, beside: object = None) -> None:
-    """Raise ArgumentError for an operand that is not an array, and DTypeError for an int that does not fit in the dtype of the
-    array beside it. For functions that call others with their arguments: the error names theirs."""
+    """Raise ArgumentError for an operand that is not an array, and DTypeError for an int that does not fit in the dtype
+    of the array beside it. For functions that call others with their arguments: the error names theirs."""
     if not is_scalar(x):
         aval_of(contained_array(x), f"{name}: {what}")
     elif isinstance(beside, Array | np.ndarray | np.generic):

@@ -266,8 +266,8 @@ def quantile(
 
     Type:   the result has the axes of q first. `method` "lower", "higher", "nearest", "inverted_cdf" and
             "closest_observation" return elements, in the dtype of `a`; the others interpolate between two elements.
-    Rule:   nan for an array element of q outside [0, 1], of integers by a method that gives elements the first or the
-            last one; an error for such a Python number. `weights` (only for
+    Rule:   a Python number q outside [0, 1] is an error. An element of an array q outside [0, 1] gives nan; integers
+            have no nan, so a method that returns elements gives the first or the last one. `weights` (only for
             "inverted_cdf") have the shape of `a`, or its size along `axis`.
     Cost:   a sort; the derivative is a gather.
     Raises: ParameterError, DTypeError for complex numbers.

@@ -143,14 +143,16 @@ def _draws(question: Question) -> Iterator[list[NDArray]]:
 
 
 def _drawn(source: np.random.Generator, aval: Aval, draw: int, target: tuple[float, float] | None) -> NDArray:
-    """Return an operand. With a target, a constant c and a side, its values are above c (1), below it (-1) or at it (0);
-    without, the number of the draw says the kind:
+    """Return an operand. With a target, a constant c and a side, its values are above c (1), below it (-1) or at it
+    (0); without, the number of the draw says the kind:
 
         draw            floats                      integers
         _WITH_TIES      rounded: many are equal     -4 to 4
         of _EXTREME     as the others               one of the extreme ones; in the last of these draws, all of them
         odd             positive                    -4 to 4
         even            around 0, wider each time   -4 to 4
+
+    Bools are drawn alike in every case.
     """
     shape, dtype = aval.shape, aval.dtype
     if dtype == dtypes.bool_:

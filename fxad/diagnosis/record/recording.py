@@ -162,18 +162,16 @@ class _Observer(CallObserver):
         run: Callable[[], Sequence[T]],
     ) -> Sequence[T]:
         outer = self._outer
-        if outer is not None:
-            inner = run
 
-            def run() -> Sequence[T]:
-                return outer.observe(program, operands, how, inner)
+        def observed() -> Sequence[T]:
+            return run() if outer is None else outer.observe(program, operands, how, run)
 
         try:
             check_no_host_call("record", program)
             values = [on_host(x, a) for x, a in zip(operands, program.jaxpr.in_avals, strict=True)]
         except FxadError as e:  # it calls Python functions, or an operand was deleted, which the call says
             self._recording.skipped.append(Skipped(program.name, e.message.removeprefix("record: ")))
-            return run()
+            return observed()
         writer = CallWriter(self._written)
         description, left_out = describe_call(
             writer, program, self._sections_of(program), values, how, versions(), self._recording.limit
@@ -184,7 +182,7 @@ class _Observer(CallObserver):
         self._recording.files.append(path)
         self._recording.stand_ins += [f"{name}: {text}" for text in left_out]
         try:
-            outs = run()
+            outs = observed()
         except Exception as e:
             self._write_results(path, writer.file(description, {"error": error_text(e)}))
             raise
@@ -240,12 +238,12 @@ def describe_call(
     program_sections: Sequence[FileSection],
     values: Sequence[NDArray],
     how: CompileChoices,
-    of: Mapping[str, str],
+    versions_of_call: Mapping[str, str],
     limit: int | None,
 ) -> tuple[dict[str, object], list[str]]:
     """Return the description of a call, whose parts the writer collects, and the arrays that are not stored, as texts.
-    `values` are those of the closed-over arrays, then of the argument leaves. `of` are the versions of the process that
-    made the call."""
+    `values` are those of the closed-over arrays, then of the argument leaves. `versions_of_call` are those of the
+    process that made the call."""
     operands: list[object] = []
     left_out = []
     for k, x in enumerate(values):
@@ -274,7 +272,7 @@ def describe_call(
         "donate": list(options.donate),
         "optimization_level": options.optimization_level,
         "flags": [[name, value] for name, value in options.flags],
-        "versions": dict(of),
+        "versions": dict(versions_of_call),
     }, left_out
 
 

@@ -172,6 +172,8 @@ def _cg(setup: _Setup, maxiter: int | None) -> tuple[Any, Convergence]:
 def _gmres(setup: _Setup, restart: int, maxiter: int | None) -> tuple[Any, Convergence]:
     length = to_count("gmres", "restart", restart, 1)
     rounds = _step_limit("gmres", maxiter, setup.space)
+    # `maxiter` counts rounds, which are cycles here, as in SciPy. A round that shortens the residual a little is not
+    # the last one: GMRES never lengthens it, and after a restart it may be slow for a while.
     return setup.solved(gmres_cycle(length), Limits(_MOST_STEPS - length, rounds, 0.999), hermitian=False)
 
 
@@ -319,6 +321,8 @@ _MOST_STEPS: Final = (1 << 31) - 1  # steps are counted in int32
 def _limits_of_steps(what: str, maxiter: int | None, space: Space) -> Limits:
     """Return the limits of a method that ends a round when it converges or breaks down: the number of rounds is
     unlimited."""
+    # `maxiter` counts steps here. A round ends where the method stops by itself: one that did not halve the residual is
+    # the last.
     return Limits(_step_limit(what, maxiter, space), rounds=1 << 30, progress=0.5)
 
 

@@ -115,7 +115,7 @@ def gmres_cycle(length: int) -> Method:
     preconditioning, so the residual is that of the system. One Givens rotation per step gives its norm, and ends the
     cycle early.
 
-    Cost:   `length` + 1 vectors, and two passes over the current ones per step.
+    Cost:   `length` + 1 vectors, and two passes over all of them per step: those of later steps are zeros.
     Source: Saad, Schultz, GMRES: A Generalized Minimal Residual Algorithm for Solving Nonsymmetric Linear Systems
             (1986); orthogonalised twice: Giraud, Langou, Rozloznik (2005)
     """
