@@ -21,7 +21,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.core.trees import tree
 from fxad.errors import ArgumentError, TreeError, described, shown
 from fxad.ir import Jaxpr
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import to_count
 from fxad.primitives.custom_rules import DeclaredProgram, Rules, TransformRule
 from fxad.tracing.program import function_name
 
@@ -46,7 +46,7 @@ def custom_rule(fun: Callable[P, R], transformation: str, rule: UserRule, *, cop
     >>> program.takes, program.gives  # the operand and the result, twice each
     ((0, 0), (1, 1))
 
-    Raises: ArgumentError for a name of another form, and for `copies` below 1; where the function is called: TreeError,
+    Raises: ArgumentError for a name of another form; ParameterError for `copies` below 1; where the function is called: TreeError,
             ShapeError, DTypeError naming the rule, the path and both types.
     """
     check_function("custom_rule", fun)
@@ -58,12 +58,7 @@ def custom_rule(fun: Callable[P, R], transformation: str, rule: UserRule, *, cop
             remedy='give identifiers with dots between them, and not in "fxad.": "bounds"',
         )
     check_function("custom_rule", rule)
-    number = plain_ints(copies)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ArgumentError(
-            f"custom_rule of {function_name(fun)}: copies is {shown(copies)}, not an int >= 1",
-            remedy="give the number of tuples of arguments that the rule takes",
-        )
+    number = to_count(f"custom_rule of {function_name(fun)}", "copies", copies, 1)
     function = fun if isinstance(fun, CustomFunction) else CustomFunction(fun)
     function.define(UserForwardRule(transformation, rule, number))
     return function

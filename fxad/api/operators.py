@@ -29,7 +29,7 @@ from fxad.core.sizes.size import Size
 from fxad.core.trees import tree
 from fxad.dtypes import FLOATING
 from fxad.errors import ArgumentError, ShapeError, TreeError, shown
-from fxad.operations.arguments import plain_ints
+from fxad.operations.arguments import plain_ints, to_count
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.program import Program, function_name
 from fxad.tracing.static_args import Argnums
@@ -66,15 +66,10 @@ def collapse(f: Callable[..., object]) -> object:
 def _checked_estimate(what: str, samples: object, key: ArrayLike | None) -> Estimate | None:
     if samples is None and key is None:
         return None
-    samples = plain_ints(samples)
     if samples is None or key is None:
         which = "samples" if key is None else "a key"
         raise ArgumentError(f"{what}: {which} is given alone", remedy="an estimate takes both: samples=16, key=key")
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ArgumentError(
-            f"{what}: samples is {shown(samples)}, not an int >= 1", remedy="give the number of random directions"
-        )
-    return Estimate(samples, key)
+    return Estimate(to_count(what, "samples", samples, 1), key)
 
 
 def _make_laplacian(

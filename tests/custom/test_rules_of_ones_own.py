@@ -208,9 +208,9 @@ REFUSED: list[tuple[Any, type[FxadError], str, str]] = [
     ),
     (
         lambda: extend.custom_rule(fnp.exp, "bounds", fnp.exp, copies=0),
-        ArgumentError,
-        "custom_rule of exp: copies is 0, not an int >= 1",
-        "give the number of tuples of arguments that the rule takes",
+        ParameterError,
+        "custom_rule of exp: copies is 0, less than 1",
+        "give an int from 1 on",
     ),
     (
         with_rule(lambda x: x[0]),

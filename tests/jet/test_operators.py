@@ -12,7 +12,7 @@ import pytest
 import fxad as fx
 from fxad import numpy as fnp
 from fxad.api.operator_programs import along_directions
-from fxad.errors import ArgumentError, NotDifferentiableError, ShapeError, TreeError
+from fxad.errors import ArgumentError, NotDifferentiableError, ParameterError, ShapeError, TreeError
 from fxad.ir import distinct_jaxprs
 
 WRONG: Any = fx.laplacian  # called with wrong types
@@ -444,9 +444,9 @@ REFUSED: dict[str, Refused] = {
     "key": (lambda: fx.biharmonic(scalar, key=KEY)(X), ArgumentError, "biharmonic: a key is given alone", BOTH),
     "no samples": (
         lambda: fx.laplacian(scalar, samples=0, key=KEY)(X),
-        ArgumentError,
-        "laplacian: samples is 0, not an int >= 1",
-        "give the number of random directions",
+        ParameterError,
+        "laplacian: samples is 0, less than 1",
+        "give an int from 1 on",
     ),
     "argnums": (
         lambda: fx.laplacian(scalar, 1)(X),

@@ -143,8 +143,10 @@ def _draws(question: Question) -> Iterator[list[NDArray]]:
 
 
 def _drawn(source: np.random.Generator, aval: Aval, draw: int, target: tuple[float, float] | None) -> NDArray:
-    """Return an operand. With a target, a constant c and a side, its values are above c (1), below it (-1) or at it
-    (0); without, the number of the draw says the kind:
+    """Return an operand.
+
+    With a target, a constant c and a side, its values are above c (1), below it (-1) or at it (0). Without, the number
+    of the draw says the kind:
 
         draw            floats                      integers
         _WITH_TIES      rounded: many are equal     -4 to 4
