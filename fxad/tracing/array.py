@@ -14,6 +14,7 @@ import sys
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import methodcaller
 from typing import Any, Final, Literal, Protocol, Self, TypeGuard, cast
 from weakref import ref
 
@@ -24,11 +25,12 @@ from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.exact_key import NEEDS_EXACT_KEY, exact_key
 from fxad.core.lru import LRUCache
-from fxad.core.numbers import NUMBER_ARGUMENTS, plain_number
+from fxad.core.numbers import NUMBER_ARGUMENTS, PYTHON_NUMBERS, plain_number
 from fxad.core.sizes.size import Size
 from fxad.errors import (
     ArgumentError,
     DTypeError,
+    ExecutionError,
     FxadError,
     LeakedTracerError,
     ParameterError,
@@ -342,7 +344,7 @@ def _sequence_error(op: Operation, static: tuple[Hashable, ...], other: object) 
     )
 
 
-_SCALARS: Final = frozenset({bool, int, float, complex})
+_IS_DELETED: Final = methodcaller("is_deleted")
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
@@ -556,14 +558,24 @@ class Eager:
             loaded = None if cached is None else cached()
         except TypeError:  # an array or a list as a parameter: the operation checks it
             loaded = key = None
-        if process_state.any_committed and True in map(placement.is_committed, buffers):
-            target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
-            loaded = self._load_on(target, op, avals, static, key)
-            out = placement.launch_committed(loaded, buffers, loaded.producer)
-        else:
-            if loaded is None:
-                loaded = self._load(op, avals, static, key)
-            out = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer)
+        if True in map(_IS_DELETED, buffers):  # XLA would write to stderr; it costs 20 ns
+            producer = runtime.BufferProducer(operation_name(op, static), "", _no_executable)
+            deleted = runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
+            raise runtime.execution_error(deleted, buffers, producer, placement.argument_label)
+        try:
+            if process_state.any_committed and True in map(placement.is_committed, buffers):
+                target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
+                loaded = self._load_on(target, op, avals, static, key)
+                out = placement.launch_committed(loaded, buffers, loaded.producer)
+            else:
+                if loaded is None:
+                    loaded = self._load(op, avals, static, key)
+                out = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer)
+        except ExecutionError as e:
+            if loaded is None or not isinstance(e.__cause__, runtime.XlaRuntimeError):
+                raise
+            producer = loaded.producer.named(operation_name(op, static))  # equal operations share an executable
+            raise runtime.execution_error(e.__cause__, buffers, producer, placement.argument_label) from e.__cause__
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
         result = Array()
@@ -628,7 +640,7 @@ class Eager:
         if type(value) is Array:
             return value
         try:
-            if type(value) in _SCALARS:  # mypy does not narrow by it, and `isinstance` takes longer
+            if type(value) in PYTHON_NUMBERS:  # mypy does not narrow by it, and `isinstance` takes longer
                 return self.scalar(cast("promotion.Scalar", value), like)
             if is_scalar(value):
                 return (
@@ -677,6 +689,10 @@ def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
 def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
     """Return True for a Python number, also for one of a subclass, such as a member of an IntEnum."""
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+
+
+def _no_executable() -> None:
+    """Return that no program was loaded for an operation which was refused before."""
 
 
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:

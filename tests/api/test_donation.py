@@ -189,16 +189,16 @@ HERE = fx.devices()[0]
 TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
     "asarray": ("to_numpy: the array", np.asarray),
     "block": ("block: the array", fx.Array.block_until_ready),
-    "operator": ("execute: operand 0", lambda x: x + 1),
-    "reflected": ("execute: operand 1", lambda x: np.ones(N, np.float32) + x),
-    "comparison": ("execute: operand 0", lambda x: x == x),
-    "index": ("execute: operand 0", lambda x: x[0]),
-    "update": ("execute: operand 0", lambda x: x.at[0].set(1)),
-    "iteration": ("execute: operand 0", lambda x: list(x)),
-    "method": ("execute: operand 0", lambda x: x.sum()),
-    "function": ("execute: operand 0", lambda x: fnp.stack([x, x])),
-    "as an index": ("execute: operand 0", lambda x: fnp.arange(4)[x.astype("int32")]),
-    "tree map": ("execute: operand 0", lambda x: fx.tree.map(lambda a: a * 2, {"a": [x]})),
+    "operator": ("add: argument 0", lambda x: x + 1),
+    "reflected": ("add: argument 1", lambda x: np.ones(N, np.float32) + x),
+    "comparison": ("eq: argument 0", lambda x: x == x),
+    "index": ("getitem: argument 0", lambda x: x[0]),
+    "update": ("update: argument 0", lambda x: x.at[0].set(1)),
+    "iteration": ("getitem: argument 0", lambda x: list(x)),
+    "method": ("sum: argument 0", lambda x: x.sum()),
+    "function": ("stack: argument 0", lambda x: fnp.stack([x, x])),
+    "as an index": ("convert_element_type: argument 0", lambda x: fnp.arange(4)[x.astype("int32")]),
+    "tree map": ("mul: argument 0", lambda x: fx.tree.map(lambda a: a * 2, {"a": [x]})),
     "str": ("to_numpy: the array", str),
     "print": ("to_numpy: the array", lambda x: print(x, file=io.StringIO())),
     "format": ("to_numpy: the array", lambda x: f"{x}"),
@@ -229,6 +229,15 @@ def test_uses_of_a_donated_array_are_errors(how: str) -> None:
     with pytest.raises(ExecutionError, match=f"^{re.escape(what)} was {GONE}") as e:
         touch(x)
     assert e.value.remedy == "use the result in its place, or leave the argument out of `donate`"
+
+
+def test_a_deleted_operand_is_refused_before_xla(capfd: pytest.CaptureFixture[str]) -> None:
+    """XLA writes the trace of such a call to stderr."""
+    x = ones()
+    x.delete()
+    with pytest.raises(ExecutionError, match="^add: argument 1 is deleted"):
+        ones() + x
+    assert capfd.readouterr().err == ""
 
 
 def test_a_donated_array_has_a_repr_and_a_type() -> None:
