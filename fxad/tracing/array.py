@@ -561,7 +561,7 @@ class Eager:
         if True in map(_IS_DELETED, buffers):  # XLA would write to stderr; it costs 20 ns
             producer = runtime.BufferProducer(operation_name(op, static), "", _no_executable)
             deleted = runtime.XlaRuntimeError(runtime.OPERAND_DELETED)
-            raise runtime.execution_error(deleted, buffers, producer, placement.argument_label)
+            raise runtime.execution_error(deleted, buffers, producer, _label_of(op))
         try:
             if process_state.any_committed and True in map(placement.is_committed, buffers):
                 target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
@@ -575,7 +575,7 @@ class Eager:
             if loaded is None or not isinstance(e.__cause__, runtime.XlaRuntimeError):
                 raise
             producer = loaded.producer.named(operation_name(op, static))  # equal operations share an executable
-            raise runtime.execution_error(e.__cause__, buffers, producer, placement.argument_label) from e.__cause__
+            raise runtime.execution_error(e.__cause__, buffers, producer, _label_of(op)) from e.__cause__
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
         result = Array()
@@ -689,6 +689,12 @@ def _scalar_array(value: promotion.Scalar, like: dtypes.DType | None) -> Array:
 def is_scalar(value: object) -> TypeGuard[promotion.Scalar]:
     """Return True for a Python number, also for one of a subclass, such as a member of an IntEnum."""
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
+
+
+def _label_of(op: Operation) -> placement.PathOf:
+    """Return the names of operands in messages. Those of a program or a primitive, as of `scan`, are not the arguments
+    that the user gave."""
+    return placement.operand_label if op in (_paste, _emit_prim) else placement.argument_label
 
 
 def _no_executable() -> None:

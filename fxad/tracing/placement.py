@@ -104,7 +104,7 @@ def operand_label(k: int) -> str:
 
 
 def argument_label(k: int) -> str:
-    """Return the name of an operand in messages of one operation, which the user has called."""
+    """Return the name of an operand that is an argument of the operation which the user has called."""
     return f"argument {k}"
 
 

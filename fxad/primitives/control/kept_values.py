@@ -79,9 +79,9 @@ def has_kept_values(jaxpr: Jaxpr) -> bool:
 def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     """Split the program at the values that it keeps.
 
-    The first program is operands -> (results, kept values). The second is (operands, kept values) -> results; it
-    reads no other value of the kept ones: the equations that compute them are copied, and dead until `dce` removes them.
-    Both are the program itself if it keeps nothing.
+    The first program is operands -> (results, kept values). The second is (operands, kept values) -> results. Of
+    a kept value it reads the operand; the equation that computes the value is copied all the same, and is dead until
+    `dce` removes it. Both are the program itself if it keeps nothing.
 
     | equation | first program | second program | `stored`, for the operands of the second |
     |---|---|---|---|

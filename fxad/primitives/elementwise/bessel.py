@@ -189,11 +189,12 @@ class Zeta(Binary):
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray, q: NDArray) -> object:
-        x, q = x.astype(np.float64), q.astype(np.float64)
+        s: Doubles = x.astype(np.float64)
+        at: Doubles = q.astype(np.float64)
         # SciPy's has no bound on the terms that it adds below 0
-        reflected = np.isfinite(x) & (x > 1) & (x == np.floor(x)) & (q < 0) & (q != np.floor(q))
-        value = _zeta_above_0(x, np.where(reflected, 1.0, q))
-        value = np.where(reflected, _zeta_below_0(x, np.where(reflected, q, -0.5)), value)
+        reflected = np.isfinite(s) & (s > 1) & (s == np.floor(s)) & (at < 0) & (at != np.floor(at))
+        value = _zeta_above_0(s, np.where(reflected, 1.0, at))
+        value = np.where(reflected, _zeta_below_0(s, np.where(reflected, at, -0.5)), value)
         return np.where(np.isnan(x) | np.isnan(q), np.nan, value)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
