@@ -65,8 +65,19 @@ from fxad.support.tables import headed, preformatted
 T = TypeVar("T")
 _set: Final = object.__setattr__
 
+
+@final
+class _EagerName(str):
+    """The type of `EAGER_NAME`, which the name of a user's function does not have: that may be `eager` too."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return str, (str(self),)
+
+
 # The name of the program of one eager operation. It has no lines, and no function of the user.
-EAGER_NAME: Final = "eager"
+EAGER_NAME: Final = _EagerName("eager")
 
 # ------------------------------------------------------------------------------------------------------- equations
 
@@ -183,7 +194,7 @@ class Jaxpr:
         bucket = _jaxprs.get(h)
         interned = None if bucket is None else bucket.find(ins, eqns, outs)
         if interned is not None:
-            if interned.name == EAGER_NAME:
+            if interned.name is EAGER_NAME:
                 _take_name_and_lines(interned, name, eqns)
             return interned
         if bucket is None:
@@ -270,7 +281,8 @@ class Jaxpr:
 
 
 def once(jaxpr: Jaxpr, key: str, compute: Callable[[Jaxpr], T]) -> T:
-    """Return `compute(jaxpr)`, computed once and stored on the program under `key`."""
+    """Return `compute(jaxpr)`, computed once and stored on the program under `key`. Of two threads each may compute it:
+    their results are equal, and no caller compares them by identity, as those of `by_value` are compared."""
     if key not in jaxpr._memo:
         jaxpr._memo[key] = compute(jaxpr)
     result: T = jaxpr._memo[key]

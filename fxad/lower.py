@@ -466,7 +466,8 @@ class _Function(_Operations):
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
         kind = Kind.NONE
-        if name in FOLDS and outs[0].inexact:  # a known fault
+        # a known fault. Only operations of two operands make a kind, so it is noted on the path for those alone
+        if name in FOLDS and outs[0].inexact:
             operands, kind = self._behind_barriers(name, operands, outs[0])
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands

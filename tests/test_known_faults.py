@@ -30,6 +30,13 @@ def same(f: Callable[..., Any], *args: Any, rtol: float = 1e-5) -> None:
         np.testing.assert_allclose(have, want, rtol=rtol, atol=0)
 
 
+def test_zeta_of_negative_numbers() -> None:
+    q = np.array([-9.3, -20.5, -7.4, -3.2, -0.5, 2.5, 40.25])
+    for dtype, rtol in ((F, 1e-5), (D, 1e-12)):
+        for x in (2, 3):
+            same(lambda v, x=x: lax.zeta(fnp.full(v.shape, x, v.dtype), v), q.astype(dtype), rtol=rtol)
+
+
 # ------------------------------------------------------------------------------------------ windows of one element
 
 

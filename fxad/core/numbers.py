@@ -106,7 +106,8 @@ for _cls, _type in NUMBER_CLASSES.items():
 
 NUMBER_ARGUMENTS: Final = frozenset(NUMBER_CLASSES)
 # The types of Python numbers. A number of another subclass is one too; these are told by one comparison.
-NUMBER_TYPES: Final = NUMBER_ARGUMENTS | {bool, int, float, complex}
+PYTHON_NUMBERS: Final = frozenset({bool, int, float, complex})
+NUMBER_TYPES: Final = NUMBER_ARGUMENTS | PYTHON_NUMBERS
 
 
 def number_argument(x: object) -> object:

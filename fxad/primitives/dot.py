@@ -82,12 +82,13 @@ class DotGeneral(Contraction):
 
     The result has the batch axes, then the free axes of lhs, then those of rhs.
 
-    Type: lhs and rhs of one dtype but bool; paired axes have equal sizes. The result has the dtype `preferred` (of the
-    same kind and no narrower), or theirs when it is None; integers wrap.
     `precision` is that of the products on an accelerator: "high", "highest", or "" for the fastest. For float32, it may
     also be the name of a `SplitProduct`, which is computed alike on all devices.
-    Rule: linear in each operand; each transpose is a dot_general of the cotangent and the other operand, computed in
-    the dtype of the cotangent.
+
+    Type:   lhs and rhs of one dtype but bool; paired axes have equal sizes. The result has the dtype `preferred` (of
+            the same kind and no narrower), or theirs when it is None; integers wrap.
+    Rule:   linear in each operand; each transpose is a dot_general of the cotangent and the other operand, computed in
+            the dtype of the cotangent.
     Source: stablehlo.dot_general; `impl` sums floats below 32 bits in float32 and rounds once.
     """
 

@@ -198,18 +198,23 @@ def batch_adjoint(ctx: BatchCtx, adjoint: Jaxpr, ct_dims: Dims, other_dims: Dims
     if all(batched):
         for k in summed:
             outs[k] = _sum_stack(b, outs[k], 0)
-    else:
-        shared = tuple([not m for m in batched])
-        batched_cts, shared_cts = [
-            _batch_some_cotangents(ctx, b, adjoint, flags, ct_dims, other_dims, ins) for flags in (batched, shared)
-        ]
-        for k in summed:
-            total, (shared_ct, dim) = _sum_stack(b, *batched_cts[k]), shared_cts[k]
-            if dim is not None:  # equal rows: the first one; the sum is that of no row or one, so 0 without examples
-                first = slice_along_axis(shared_ct.aval.shape, 0, 0, min(1, shared_ct.aval.shape[0]))
-                shared_ct = _sum_stack(b, b.one(first, shared_ct), 0)
-            outs[k] = _sum_of_two(b, total, shared_ct)
+        return remove_dead_eqns(b.build(outs, jaxpr.name))
+    # some cotangents are those of all examples: a * x + b * cos(y) is applied to a alone, and to b alone
+    batched_cts, shared_cts = [
+        _batch_some_cotangents(ctx, b, adjoint, flags, ct_dims, other_dims, ins)
+        for flags in (batched, tuple([not m for m in batched]))
+    ]
+    for k in summed:
+        outs[k] = _sum_of_two(b, _sum_stack(b, *batched_cts[k]), _counted_once(b, *shared_cts[k]))
     return remove_dead_eqns(b.build(outs, jaxpr.name))
+
+
+def _counted_once(b: Builder, ct: Atom, dim: int | None) -> Atom:
+    """Return a cotangent whose rows, one for each example, are equal. Of no examples it is 0."""
+    if dim is None:
+        return ct
+    n_rows = min(1, ct.aval.shape[0])
+    return _sum_stack(b, b.one(slice_along_axis(ct.aval.shape, 0, 0, n_rows), ct), 0)
 
 
 def _batch_adjoint_of_stacks(

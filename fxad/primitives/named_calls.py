@@ -142,6 +142,9 @@ class NamedCall(Applied):
         return ctx(NamedCall(body, self.function, changes, self.reads, axes), *args), out_dims
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
+        # The call stands in a rule of its own function, so it is differentiated only with that rule. There the function
+        # is the plain one: a rule that called itself for its own derivative would have no end. See ADR 48,
+        # docs/adr/0048-functions-with-rules-form-modules.md.
         return Call(self.body).jvp(ctx, primals, tangents)
 
     def without_results(self, eqn: Eqn, used: Flags, prune: Prune) -> Eqn:

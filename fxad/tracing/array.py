@@ -25,11 +25,12 @@ from fxad import dtypes, runtime
 from fxad.core.builder import Builder
 from fxad.core.exact_key import NEEDS_EXACT_KEY, exact_key
 from fxad.core.lru import LRUCache
-from fxad.core.numbers import NUMBER_ARGUMENTS, plain_number
+from fxad.core.numbers import NUMBER_ARGUMENTS, PYTHON_NUMBERS, plain_number
 from fxad.core.sizes.size import Size
 from fxad.errors import (
     ArgumentError,
     DTypeError,
+    ExecutionError,
     FxadError,
     LeakedTracerError,
     ParameterError,
@@ -343,7 +344,6 @@ def _sequence_error(op: Operation, static: tuple[Hashable, ...], other: object) 
     )
 
 
-_SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = (Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
@@ -558,14 +558,20 @@ class Eager:
             loaded = None if cached is None else cached()
         except TypeError:  # an array or a list as a parameter: the operation checks it
             loaded = key = None
-        if process_state.any_committed and True in map(placement.is_committed, buffers):
-            target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
-            loaded = self._load_on(target, op, avals, static, key)
-            out = placement.launch_committed(loaded, buffers, loaded.producer)
-        else:
-            if loaded is None:
-                loaded = self._load(op, avals, static, key)
-            out = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer)
+        try:
+            if process_state.any_committed and True in map(placement.is_committed, buffers):
+                target = placement.target_of_call(operation_name(op, static), buffers, placement.operand_label)
+                loaded = self._load_on(target, op, avals, static, key)
+                out = placement.launch_committed(loaded, buffers, loaded.producer)
+            else:
+                if loaded is None:
+                    loaded = self._load(op, avals, static, key)
+                out = runtime.launch(loaded.start, buffers, loaded.handlers, loaded.producer)
+        except ExecutionError as e:
+            if loaded is None or not isinstance(e.__cause__, runtime.XlaRuntimeError):
+                raise
+            producer = loaded.producer.named(operation_name(op, static))  # equal operations share an executable
+            raise runtime.execution_error(e.__cause__, buffers, producer, _label_of(op)) from e.__cause__
         if len(out) != 1:
             return tuple(wrap_buffers(loaded.out_avals, out))
         result = Array()
@@ -630,7 +636,7 @@ class Eager:
         if type(value) is Array:
             return value
         try:
-            if type(value) in _SCALARS:  # mypy does not narrow by it, and `isinstance` takes longer
+            if type(value) in PYTHON_NUMBERS:  # mypy does not narrow by it, and `isinstance` takes longer
                 return self.scalar(cast("promotion.Scalar", value), like)
             if is_scalar(value):
                 return (
@@ -689,6 +695,14 @@ _PUBLIC: Final[Mapping[Operation, tuple[str, tuple[int, ...]]]] = MappingProxyTy
         elementwise.clip_above: ("clip", (0, 2)),
     }
 )
+
+
+def _label_of(op: Operation) -> placement.PathOf:
+    """Return the names of operands in messages. Those of a program or a primitive, as of `scan`, are not the arguments
+    that the user gave."""
+    if op in (_paste, _emit_prim):
+        return placement.operand_label
+    return lambda k: placement.argument_label(argument_number(op, k))
 
 
 def operation_name(op: Operation, static: tuple[Hashable, ...]) -> str:

@@ -103,6 +103,11 @@ def operand_label(k: int) -> str:
     return f"operand {k}"
 
 
+def argument_label(k: int) -> str:
+    """Return the name of an operand that is an argument of the operation which the user has called."""
+    return f"argument {k}"
+
+
 def moved_to(buffers: Sequence[runtime.Buffer], device: runtime.Device) -> list[runtime.Buffer]:
     """Return the buffers on a device. Buffers on other devices are copied."""
     return [

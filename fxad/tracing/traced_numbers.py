@@ -11,8 +11,9 @@ number again. It adds no equation: it is an expression, which is computed when t
 | `in_base()` | all bits are needed: a user's rule, `DifferentiatedNumber.rest` | base | base |
 | `settled()` | it is a result, or an operand of an equation or a method | its own: i32, f32, c64, bool | its own |
 
-Each kind of number has two dtypes. The *base*, of 64 bits, has all of its bits: Python computes in it. *Its own*, of 32
-bits, is that of an array of the number alone. For `lambda x, n: (x * (n + 1), n + 1)`, of an array and a float:
+Each kind of number has two dtypes. The *base*, of 64 bits, has all of its bits: Python computes in it. But the
+base of a bool is bool, and that of an `INT`, an int of at most 32 bits, is int32. *Its own*, of 32 bits, is that of an
+array of the number alone. For `lambda x, n: (x * (n + 1), n + 1)`, of an array and a float:
 
     beside(f32)     a: f64[] = add n 1.0    b: f32[] = convert_element_type a
     settled()       c: f32[] = convert_element_type n    d: f32[] = add c 1.0
@@ -214,6 +215,7 @@ class TracedNumber(Tracer):
             computed = max(computed, NumberKind.FLOATING)
         elif not (logical or compared):  # a bool is an int
             computed = max(computed, NumberKind.INTEGER)
+        # the base of INT is int32: a comparison needs no more, while a sum or product may, and takes int64
         in_32_bits = compared and all([n is INT for n in numbers])
         return self._number_of(op, (x, y), static, INT if in_32_bits else RESULTS[computed], BOOL if compared else None)
 

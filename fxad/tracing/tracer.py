@@ -24,7 +24,7 @@ import numpy.typing as npt
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.core.frames import CalledFrames
-from fxad.core.numbers import NUMBER_ARGUMENTS
+from fxad.core.numbers import NUMBER_ARGUMENTS, PYTHON_NUMBERS
 from fxad.errors import (
     INTERNAL_FILES,
     NEEDS_STATIC,
@@ -154,7 +154,9 @@ class Tracer(Array):
     def to_device(self, device: Device, /, *, stream: None = None) -> Array:
         check_device("to_device", device, stream)
         if device is not self.device:
-            self._refuse(f"to_device: {device}", "a program runs on one device: move its arguments, or its results")
+            self._refuse(
+                f"to_device: {device}", "a program runs on the devices of its arguments: move them, or its results"
+            )
         return self
 
     @property
@@ -422,7 +424,7 @@ class Trace:
         for k, a in enumerate(args):
             if type(a) is Tracer and a._trace is self:
                 atom: Atom | None = a._var
-            elif type(a) in _SCALARS or is_traced_number(a) or is_scalar(a):
+            elif type(a) in PYTHON_NUMBERS or is_traced_number(a) or is_scalar(a):
                 atom, scalars = None, True
             else:
                 atom = self.lift(operation_name(op, static), argument_number(op, k), a)
@@ -607,9 +609,6 @@ def encloses(outer: Trace, trace: Trace | None) -> bool:
     while trace is not None and trace is not outer:
         trace = trace.outer
     return trace is not None
-
-
-_SCALARS: Final = frozenset({bool, int, float, complex})
 
 
 def active_trace() -> Trace | None:

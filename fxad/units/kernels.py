@@ -88,6 +88,7 @@ class Kernels:
             only_in_memory = out in fusions.stored
             if fusions.size[out] and (only_in_memory or fusions.is_needed_in_memory(out)):
                 self._add_kernel(expression, fusion, milliseconds)
+                # a product reads it in another order of its axes, so XLA writes it a second time
                 if out in fusions.reads.copied and not only_in_memory:
                     self._add_kernel(self._intern((expression, "copied")), fusion, milliseconds)
             if only_in_memory:

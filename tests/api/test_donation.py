@@ -189,16 +189,16 @@ HERE = fx.devices()[0]
 TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
     "asarray": ("to_numpy: the array", np.asarray),
     "block": ("block: the array", fx.Array.block_until_ready),
-    "operator": ("execute: operand 0", lambda x: x + 1),
-    "reflected": ("execute: operand 1", lambda x: np.ones(N, np.float32) + x),
-    "comparison": ("execute: operand 0", lambda x: x == x),
-    "index": ("execute: operand 0", lambda x: x[0]),
-    "update": ("execute: operand 0", lambda x: x.at[0].set(1)),
-    "iteration": ("execute: operand 0", lambda x: list(x)),
-    "method": ("execute: operand 0", lambda x: x.sum()),
-    "function": ("execute: operand 0", lambda x: fnp.stack([x, x])),
-    "as an index": ("execute: operand 0", lambda x: fnp.arange(4)[x.astype("int32")]),
-    "tree map": ("execute: operand 0", lambda x: fx.tree.map(lambda a: a * 2, {"a": [x]})),
+    "operator": ("add: argument 0", lambda x: x + 1),
+    "reflected": ("add: argument 1", lambda x: np.ones(N, np.float32) + x),
+    "comparison": ("eq: argument 0", lambda x: x == x),
+    "index": ("getitem: argument 0", lambda x: x[0]),
+    "update": ("update: argument 0", lambda x: x.at[0].set(1)),
+    "iteration": ("getitem: argument 0", lambda x: list(x)),
+    "method": ("sum: argument 0", lambda x: x.sum()),
+    "function": ("stack: argument 0", lambda x: fnp.stack([x, x])),
+    "as an index": ("astype: argument 0", lambda x: fnp.arange(4)[x.astype("int32")]),
+    "tree map": ("multiply: argument 0", lambda x: fx.tree.map(lambda a: a * 2, {"a": [x]})),
     "str": ("to_numpy: the array", str),
     "print": ("to_numpy: the array", lambda x: print(x, file=io.StringIO())),
     "format": ("to_numpy: the array", lambda x: f"{x}"),
@@ -215,7 +215,7 @@ TOUCHES: dict[str, tuple[str, Callable[[fx.Array], object]]] = {
     "closed over": ("<lambda>: closed-over array 0", lambda x: fx.jit(lambda y: y + x)(ones())),
     "grad": ("grad_<lambda>: argument y", lambda x: fx.grad(lambda y: (y * y).sum())(x)),
     "vmap": ("vmap_f: argument x", lambda x: fx.vmap(f)(x)),
-    "scan": ("execute: operand 1", lambda x: fx.lax.scan(lambda c, y: (c + y, None), 0.0, x)),
+    "scan": ("scan: operand 1", lambda x: fx.lax.scan(lambda c, y: (c + y, None), 0.0, x)),
     "interpret": ("to_numpy: the array", lambda x: fx.interpret(fx.trace(f, F), x)),
     "save": ("to_numpy: the array", lambda x: fx.save(fx.trace(lambda y: y + x, F), "never written")),
     "export": ("to_numpy: the array", lambda x: fx.lower(fx.trace(lambda y: y + x, F)).export()),
@@ -229,6 +229,15 @@ def test_uses_of_a_donated_array_are_errors(how: str) -> None:
     with pytest.raises(ExecutionError, match=f"^{re.escape(what)} was {GONE}") as e:
         touch(x)
     assert e.value.remedy == "use the result in its place, or leave the argument out of `donate`"
+
+
+def test_a_deleted_operand_has_the_name_of_the_operation() -> None:
+    x = ones()
+    x.delete()
+    with pytest.raises(ExecutionError, match=r"^add: argument 1 is deleted"):
+        ones() + x
+    with pytest.raises(ExecutionError, match=r"^where: argument 1 is deleted"):
+        fnp.where(ones() > 0, x, ones())
 
 
 def test_a_donated_array_has_a_repr_and_a_type() -> None:

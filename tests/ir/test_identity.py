@@ -361,6 +361,21 @@ def test_isinstance_uses_no_abc_registry() -> None:
         Linear()  # type: ignore[abstract]
 
 
+def test_a_function_with_the_name_of_eager_operations_keeps_it() -> None:
+    def build(name: str) -> Jaxpr:
+        b = Builder()
+        return b.build((b.one(SIN, b.one(MUL, x := b.input(Aval((7,), dtypes.float32)), x)),), name)
+
+    user = build("eag" + "er")
+    assert build("other") is user
+    assert user.name == "eager"
+    del user
+    operation = build(ir.EAGER_NAME)
+    assert pickle.loads(pickle.dumps(ir.EAGER_NAME)) == "eager"
+    assert build("other") is operation
+    assert operation.name == "other"
+
+
 def test_the_primitives_of_a_program_are_the_distinct_ones_of_its_equations() -> None:
     b = Builder()
     x = b.input(Aval((2,), dtypes.float32))

@@ -16,6 +16,7 @@ from fxad.primitives.elementwise.bessel import BESSEL_I0E, BESSEL_I1E, ZETA
 from fxad.primitives.elementwise.beta import REGULARIZED_INCOMPLETE_BETA as BETAINC
 from fxad.primitives.elementwise.gamma import IGAMMA, IGAMMA_GRAD_A, IGAMMAC, RANDOM_GAMMA_GRAD
 from fxad.primitives.elementwise.references import gamma_slopes
+from fxad.primitives.elementwise.special import DIGAMMA, LGAMMA, POLYGAMMA
 from fxad.transforms.ad.jvp import jvp
 from tests.primitives.harness import avals_of, program, same, wide, xla
 
@@ -142,6 +143,62 @@ def test_bessel_and_zeta(dtype: type[np.floating]) -> None:
     s, q = RNG.uniform(1.01, 20, 300).astype(dtype), RNG.uniform(0.1, 50, 300).astype(dtype)
     want = sp.zeta(s.astype(np.float64), q.astype(np.float64))
     assert units(xla(program(ZETA, *avals_of(s, q)), s, q)[0], want, dtype) < 20
+
+
+def hurwitz(s: int, q: float) -> tuple[float, float]:
+    """Returns zeta(s, q) of a q < 0, and the sum of the absolute values of its terms, to which a result is accurate."""
+    with mpmath.workprec(120):
+        exact, n = mpmath.mpf(q), int(-np.floor(q))
+        far, near = mpmath.zeta(s, exact + n), [(exact + k) ** -s for k in range(n)]
+        return float(far + mpmath.fsum(near)), float(far + mpmath.fsum(map(abs, near)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeta_below_0(dtype: type[np.floating]) -> None:
+    """XLA's sum of ten terms ends before 0: -6e8 and not 14.98 for zeta(2, -9.3)."""
+    numbers = [-9.3, -20.5, -3.5, -0.5, -8.133487436897905, -1e-3, -7 + 1e-3, -7 - 1e-3, -300.7, -3000.3]
+    q = np.array([*numbers, *np.random.default_rng(0).uniform(-30, 0, 20)], dtype)
+    for order in (2, 3, 4, 9):
+        s = np.full(q.shape, order, dtype)
+        slope, _ = jvp(program(ZETA, *avals_of(s, q)), (False, True))
+        found = xla(program(ZETA, *avals_of(s, q)), s, q)[0], ZETA.impl(s, q)[0], xla(slope, s, q, np.ones_like(q))[1]
+        for have, k in zip(found, (order, order, order + 1), strict=True):
+            true = np.array([hurwitz(k, float(v)) for v in q]) * (1 if k == order else -order)
+            error = np.abs(have.astype(np.float64) - true[:, 0]) / np.abs(true[:, 1])
+            assert error.max() < 20 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeta_at_the_ends_of_its_range(dtype: type[np.floating]) -> None:
+    values = [0.0, INF, -INF, NAN, 1, -1, 0.5, -0.5, -2.5, -3, 2, 20, 21, 1001, 10001, 1e17, -20.3, -20.7, 1e20, -1e20]
+    x, q = [v.ravel().astype(dtype) for v in np.meshgrid(values, values)]
+    np.testing.assert_allclose(
+        xla(program(ZETA, *avals_of(x, q)), x, q)[0], ZETA.impl(x, q)[0], rtol=200 * np.finfo(dtype).eps, atol=1e-37
+    )
+    large = np.array([10001, 10001, 10001, 10001], dtype), np.array([3, -0.3, -0.7, -0.5], dtype)
+    np.testing.assert_array_equal(ZETA.impl(*large)[0], [0, -INF, INF, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gamma_family_below_0(dtype: type[np.floating]) -> None:
+    """Negative arguments, near poles and far from 0, compiled and interpreted; and the other sign of Bessel's."""
+    rng = np.random.default_rng(0)
+    near = [p + s * h for p in (-1, -3, -20) for s in (-1, 1) for h in (1e-3, 1e-5)]
+    x = np.concatenate([-rng.uniform(0, 30, 40), -(10.0 ** rng.uniform(-6, 3, 40)), near, [-0.5, -1.5, -20.5]])
+    x = x.astype(dtype)
+    x, eps = x[x != np.floor(x)], float(np.finfo(dtype).eps)
+    cases = [(DIGAMMA, (), lambda v: mpmath.digamma(v)), (LGAMMA, (), lambda v: mpmath.loggamma(v).real)]
+    for n in (1, 2, 3, 8):
+        cases.append((POLYGAMMA, (np.full(x.shape, n, dtype),), lambda v, n=n: mpmath.psi(n, v)))
+    for prim, orders, true in cases:
+        exact = [mpmath.mpf(float(v)) for v in x]
+        want = np.array([float(true(v)) for v in exact])
+        # near a pole or a zero the result moves with the operand
+        moved = np.array([float(true(v * (1 + eps))) for v in exact]) - want
+        for have in (xla(program(prim, *avals_of(*orders, x)), *orders, x)[0], prim.impl(*orders, x)[0]):
+            with np.errstate(invalid="ignore"):
+                error = np.abs(have.astype(np.float64) - want) / (eps * (1 + np.abs(want)) + np.abs(moved))
+            assert np.max(np.where(np.abs(want) < np.finfo(dtype).max, error, 0)) < 20
 
 
 @pytest.mark.parametrize(

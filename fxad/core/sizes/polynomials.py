@@ -420,6 +420,9 @@ class _SumOfParts:
             n              {m - n: -2}      {}
             3*n - 2*m      {}               {m - n: -2}          n - 2*(m - n), and 2*min(0, m - n)
 
+        The size is always _rest, and c * max(0, d) for each of _parts, and for each that is kept c * max(0, d) if
+        c > 0 and -c * min(0, d) if c < 0. A step moves a part to those that are kept; for c < 0 it adds c * d to _rest.
+
         The part whose d has functions inside of functions comes first: c * d changes only parts that stand inside of
         d, which are nested less deeply. So each part is taken once, with its final c, and the loop ends.
         """

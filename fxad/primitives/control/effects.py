@@ -136,7 +136,7 @@ def may_fail(prim: Primitive) -> bool:
     return prim_calls_host(prim) or any([p.layout.has_predicate for p in carriers])
 
 
-def may_not_end(prim: Primitive) -> bool:
+def prim_may_not_end(prim: Primitive) -> bool:
     """Return True if an operation is, or has in a body, a loop whose number of steps has no bound."""
     if not isinstance(prim, HigherOrder):
         return False

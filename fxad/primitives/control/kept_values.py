@@ -79,8 +79,18 @@ def has_kept_values(jaxpr: Jaxpr) -> bool:
 def split_at_kept(jaxpr: Jaxpr, level: int = 0) -> tuple[Jaxpr, Jaxpr]:
     """Split the program at the values that it keeps.
 
-    The first program is operands -> (results, kept values). The second is (operands, kept values) -> results; it does
-    not compute the kept values. Both are the program itself if it keeps nothing.
+    The first program is operands -> (results, kept values). The second is (operands, kept values) -> results. Of
+    a kept value it reads the operand; the equation that computes the value is copied all the same, and is dead until
+    `dce` removes it. Both are the program itself if it keeps nothing.
+
+    | equation | first program | second program | `stored`, for the operands of the second |
+    |---|---|---|---|
+    | with an effect | a copy | an operand for each result | the results of the copy |
+    | the first mark of a kept value | a copy | the operand of the value | the result of the copy, the mark |
+    | a further mark of one | a copy | the operand of the value | - |
+    | another one | a copy | a copy; an operand for each kept result | none yet: its first mark follows |
+
+    An equation whose bodies keep values is like the last one, with `split_bodies_at_kept` in place of copies.
 
     `level` is the number of `remat` equations between the program and the `remat` that keeps the values. An effect
     happens once: its results are kept at every level, and the second program has no effects.

@@ -36,7 +36,7 @@ from fxad.core.flags import select_by_flags
 from fxad.dtypes import DType
 from fxad.ir import Atom, Eqn, Jaxpr, LinearizedBody, Lit, Primitive, Var
 from fxad.primitives.check import prim_has_check
-from fxad.primitives.control.effects import may_not_end
+from fxad.primitives.control.effects import prim_may_not_end
 from fxad.primitives.control.loop_steps import Steps, unchanged_carries
 from fxad.primitives.elementwise.arithmetic import ADD
 from fxad.primitives.elementwise.convert import ConvertElementType
@@ -80,7 +80,7 @@ def loop_invariants(steps: Steps) -> LoopInvariants:
 def _must_stay_in_loop(eqn: Eqn) -> bool:
     """Return True if an equation must not run when its loop has no steps."""
     prim = eqn.prim
-    return bool(prim.effects) or prim_has_check(prim) or may_not_end(prim)
+    return bool(prim.effects) or prim_has_check(prim) or prim_may_not_end(prim)
 
 
 def counters(steps: Steps) -> dict[Var, Lit]:

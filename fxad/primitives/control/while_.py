@@ -316,7 +316,11 @@ class While(HigherOrder):
         )
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Flags, carry: Flags) -> Flags:
-        """Return a mask of the results that have a tangent after any number of steps."""
+        """Return a mask of the results that have a tangent after any number of steps.
+
+        The callers find the fixpoint again, with their programs. Here it is asked only so as to emit nothing if no
+        result has a tangent. So it takes the recursion that the caller will take, whose results are kept.
+        """
         if not any((*consts, *carry)):
             return (False,) * len(self.body.outs)
 

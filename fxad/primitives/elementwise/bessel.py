@@ -18,7 +18,7 @@ from fxad.primitives.elementwise.convert import emit_convert
 from fxad.primitives.elementwise.family import FLOAT_ABOVE_8, Binary, Unary, literal_like
 from fxad.primitives.elementwise.formula import Formula, formula_program, polynomial
 from fxad.primitives.elementwise.powers import SIGN, IntegerPow
-from fxad.primitives.elementwise.references import scipy_special
+from fxad.primitives.elementwise.references import Doubles, scipy_special
 from fxad.primitives.stablehlo import lower_in_float32
 
 _FAR: Final = 25.0  # from here on, the asymptotic series has all digits of float64
@@ -180,7 +180,8 @@ class Zeta(Binary):
     Type:   x, q: two float operands of one type, not float8. As in SciPy: inf at x = 1 and, for x > 1, at q = 0, -1,
             -2, ...; nan for x < 1, and for other q < 0 if x is not integral.
     Rule:   d/dq = -x zeta(x + 1, q); x has no derivative.
-    Source: chlo.zeta; for large x the greatest term; for large q DLMF 25.11.43
+    Source: chlo.zeta, which is for q > 0; below, the values at three positive numbers: see `_zeta_below_0`. For large x
+            the greatest term; for large q DLMF 25.11.43
     """
 
     name: ClassVar[str] = "zeta"
@@ -188,9 +189,12 @@ class Zeta(Binary):
     takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
 
     def compute(self, x: NDArray, q: NDArray) -> object:
-        at_infinity = np.isinf(x) & np.greater(x, 0) & np.greater(q, 0)
-        leading = np.where(np.greater(q, 1), 0.0, np.where(np.less(q, 1), np.inf, 1.0))
-        value = np.where(at_infinity, leading, scipy_special("zeta", x, q))
+        s: Doubles = x.astype(np.float64)
+        at: Doubles = q.astype(np.float64)
+        # SciPy's has no bound on the terms that it adds below 0
+        reflected = np.isfinite(s) & (s > 1) & (s == np.floor(s)) & (at < 0) & (at != np.floor(at))
+        value = _zeta_above_0(s, np.where(reflected, 1.0, at))
+        value = np.where(reflected, _zeta_below_0(s, np.where(reflected, at, -0.5)), value)
         return np.where(np.isnan(x) | np.isnan(q), np.nan, value)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
@@ -207,19 +211,52 @@ class Zeta(Binary):
         return scale_tangent(ctx, q_dot, slope)
 
 
+def _zeta_above_0(x: Doubles, q: Doubles) -> Doubles:
+    """Return SciPy's function; of a large x its greatest term, where SciPy's is nan."""
+    leading = (x > 1e4) & (q > 0)
+    value = scipy_special("zeta", np.where(leading, 2.0, x), q)
+    return np.where(leading, np.power(np.where(leading, q, 1.0), -x), value)
+
+
+def _zeta_below_0(x: Doubles, q: Doubles) -> Doubles:
+    """Return zeta(x, q) of an integral x and a q < 0 that is not integral, from three values above 0.
+
+    Of the numbers q + k, those above 0 begin with f = q - floor(q), and those below are -(1 - f), -(2 - f), ..., q:
+
+        zeta(x, q) = zeta(x, f) + (-1)^x (zeta(x, 1 - f) - zeta(x, 1 - q))
+    """
+    above, below = q - np.floor(q), np.ceil(q) - q  # not 1 - f, which loses the digits of a q near 0
+    first, second, rest = [_zeta_above_0(x, at) for at in (above, below, 1 - q)]
+    difference = np.where(np.isinf(first) & np.isinf(second), np.where(above < below, np.inf, -np.inf), first - second)
+    odd = np.where(above == below, rest, difference + rest)
+    return np.where(np.fmod(x, 2) == 0, first + (second - rest), odd)
+
+
 def _lower_zeta(x: HloReal, q: HloReal) -> HloReal:
-    double = x.aval.dtype == dtypes.float64
+    integral = x.equals(x.op("floor"))
+    pole = ((q < 0) | q.equals(0)) & q.equals(q.op("floor"))
+    # as in `_zeta_below_0`: XLA's sum is that of a q above -7
+    reflected = (x > 1) & integral & (q < 0) & ~pole
+    above, below = q - q.op("floor"), q.op("ceil") - q
+    first = _lower_zeta_above_0(x, reflected.where(above, q))
+    second, rest = _lower_zeta_above_0(x, below), _lower_zeta_above_0(x, 1 - q)
+    both_infinite = first.equals(math.inf) & second.equals(math.inf)
+    difference = both_infinite.where((above < below).where(math.inf, q.like(-math.inf)), first - second)
+    odd = above.equals(below).where(rest, difference + rest)
+    even = x.op("remainder", x.like(2)).equals(0)
+    value = reflected.where(even.where(first + (second - rest), odd), first)
+    infinite = x.equals(math.inf) & (q < 0)
+    value = (((x > 1) & pole) | infinite).where(math.inf, value)
+    return ((x < 1) | x.is_nan | q.is_nan).where(math.nan, value)
+
+
+def _lower_zeta_above_0(x: HloReal, q: HloReal) -> HloReal:
     value = x.op("chlo.zeta", q)
     # XLA's sum is nan for an infinite q, and powers in it underflow for a large one
     tail = q.op("power", 1 - x) * (x.like(1) / (x - x.like(1)) + x.like(0.5) / q)
-    value = ((x > 1) & (q > (1e8 if double else 1e4))).where(tail, value)
-    # a large x leaves the term of the q + k that is nearest to 0: at most 1/2 from it if q is negative
-    value = ((x > 1e4) & (q > 0)).where(q.op("power", -x), value)
-    always_even = x > (2.0**53 if double else 2.0**24)
-    value = (always_even & (q < 0)).where(math.inf, value)
-    pole = (q < 0) | q.equals(0)
-    value = ((x > 1) & pole & q.equals(q.op("floor"))).where(math.inf, value)
-    return ((x < 1) | x.is_nan | q.is_nan).where(math.nan, value)
+    value = ((x > 1) & (q > (1e8 if x.aval.dtype == dtypes.float64 else 1e4))).where(tail, value)
+    # a large x leaves the greatest term
+    return ((x > 1e4) & (q > 0)).where(q.op("power", -x), value)
 
 
 BESSEL_I0E: Final = BesselI0e()

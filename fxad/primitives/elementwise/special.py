@@ -346,7 +346,7 @@ def _hurwitz(s: int, q: float) -> float:
         return 0.0
     if q < 0:  # the terms below 0 are those of 1 - f, 2 - f, ..., 0 - q
         f = q - math.floor(q)
-        return _hurwitz(s, f) + (-1.0) ** s * (_hurwitz(s, 1 - f) - _hurwitz(s, 1 - q))
+        return _hurwitz(s, f) + (-1.0) ** s * (_hurwitz(s, math.ceil(q) - q) - _hurwitz(s, 1 - q))
     total = 0.0
     while q < 12 + s:  # the series of corrections converges well from there on
         total += q**-s

@@ -233,7 +233,12 @@ def _balancing(b: Builder, a: Atom) -> tuple[Atom, Atom]:
     exp(D^-1 A D) is D^-1 exp(A) D. A matrix with large and small elements far from each other has a smaller norm so,
     which needs fewer squarings. Those of one scale are not changed: a ratio below 16 counts as 1.
 
-    Source: Osborne, On pre-conditioning of matrices (1960), for all rows at once with half a step.
+    One round is e[i] += (log2 row[i] - log2 column[i]) / 4, for d[i] = 2^e[i] and the sums of the scaled matrix. A
+    whole step divides by 2; here all rows move at once, so it is half of one. The logarithm is the exponent of a float,
+    an integer, and the quotient is rounded to 0: a difference of 3 or less, a ratio below 16, moves nothing. A sum
+    below 1 counts as 1, so that an empty row is not scaled without end.
+
+    Source: Osborne, On pre-conditioning of matrices (1960).
     """
     part = a.aval.with_dtype(real_dtype(a.aval))
     rank, (integer, fraction, bias) = part.ndim, _FORMAT[part.dtype]

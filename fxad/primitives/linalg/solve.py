@@ -264,9 +264,9 @@ class Det(_Determinant):
     """The determinant.
 
     Type:   A (..., n, n), its factors LU (..., n, n) and pivots int32 (..., n) -> (...), of the dtype of A.
-    Rule:   d_dot = d trace(A^-1 A_dot). With a pivot 0, d is b (1 - trace(X)) for the determinant b of B = A + W, where
-            W replaces the pivot, and X = B^-1 W. So d_dot = b trace(B^-1 A_dot (X + (1 - trace(X)) I)), which is the
-            cofactor matrix times A_dot. With several pivots 0 it is 0, and the second derivative is nan. The public
+    Rule:   d_dot = d trace(A^-1 A_dot). With a pivot 0, d is det(B) (1 - trace(X)) for B = A + W, where W
+            replaces the pivot, and X = B^-1 W. So d_dot = det(B) trace(B^-1 A_dot (X + (1 - trace(X)) I)), which is
+            the cofactor matrix times A_dot. With several pivots 0 it is 0, and the second derivative is nan. The public
             functions compute matrices of up to 3 by 3 as polynomials.
     Source: Giles, An extended collection of matrix derivative results (2008), 2.2.4; the matrix determinant lemma.
     """
@@ -289,19 +289,27 @@ class Det(_Determinant):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         _check_constant_factor("det", tangents[1:])
         (d,), one, lin = ctx(self, *primals), ctx.one, ctx.lin_one
-        b, factors, replaced, several = _replace_zero_pivots(ctx, *primals)
-        x = one(Solve(False), b, factors, primals[2], replaced)
+        moved, factors, replaced, several = _replace_zero_pivots(ctx, *primals)
+        x = one(Solve(False), moved, factors, primals[2], replaced)
         trace = one(ReduceSum((d.aval.ndim,)), diagonal(ctx, one, x))
         unit = Lit.of(1, trace.aval)
         rest = one(BroadcastInDim(x.aval.shape, tuple(range(d.aval.ndim))), one(SUB, unit, trace))
         weights = plus(one, x, zero_unless(one, on_diagonal(ctx, x.aval.shape), rest))
-        # 0 with several pivots 0; the derivative of the root of a square is nan at 0
-        gap = emit_where(ctx, several, one(SUB, trace, one(STOP_GRADIENT, trace)), unit)
-        scale = one(MUL, one(self, b, factors, primals[2]), one(SQRT, one(SQUARE, gap)))
-        solved = lin(Solve(False), b, factors, primals[2], tangents[0])
+        known = emit_where(ctx, several, _zero_without_derivative(ctx, trace), unit)
+        scale = one(MUL, one(self, moved, factors, primals[2]), known)
+        solved = lin(Solve(False), moved, factors, primals[2], tangents[0])
         matrix_axes = (d.aval.ndim, d.aval.ndim + 1)
         t = lin(ReduceSum(matrix_axes), lin(MUL, solved, transposed(one, weights)))
         return (d,), (lin(MUL, t, scale),)
+
+
+def _zero_without_derivative(emit: Emit, x: Atom) -> Atom:
+    """Return 0, whose derivative in x is nan: sqrt(gap^2) of a gap x - stop_gradient(x).
+
+    With several pivots 0 the first derivative of a determinant is 0. The second is not known here, so it is made nan.
+    """
+    gap = emit.one(SUB, x, emit.one(STOP_GRADIENT, x))
+    return emit.one(SQRT, emit.one(SQUARE, gap))
 
 
 def _replace_zero_pivots(emit: Emit, a: Atom, lu: Atom, pivots: Atom) -> tuple[Atom, Atom, Atom, Atom]:
