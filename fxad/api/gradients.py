@@ -1,7 +1,7 @@
 """`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian`: derivatives with respect to chosen arguments.
 
-What they compute is in `gradient_programs`; this file has their signatures. A derivative has the type of the argument, which
-only overloads can say. For each function they are, in order: programs, functions, calls with options that no other
+Module `gradient_programs` has the code, this file the signatures. A derivative has the type of the argument, which only
+overloads can say. For each function they are, in order: programs, functions, calls with options that no other
 overload has, and decorators (`@grad(argnums=1)`).
 """
 

@@ -122,7 +122,7 @@ class ShownSummary(ShownRows[Row]):
     @property
     @abstractmethod
     def _title(self) -> str:
-        """What it is, and of which program."""
+        """The title: the kind of the table, and the program."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a sparse derivative computes: few products with the Jacobian, from which its entries are read.
+"""Programs of sparse derivatives: few products with the Jacobian, from which its entries are read.
 
 Columns of one color share no row, so the entries of all of them stand apart in one jvp. Example: a matrix with the
 entries a..e, and colors 0 1 0 of its columns:

@@ -1,4 +1,4 @@
-"""What a proof assumes of floats and integers beside the laws of real numbers. A verdict lists these sentences."""
+"""Assumptions of proofs about floats and integers, beside the laws of real numbers. A verdict lists these sentences."""
 
 from __future__ import annotations
 

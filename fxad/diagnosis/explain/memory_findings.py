@@ -1,4 +1,4 @@
-"""What the verdict says of memory: its consumers, and arguments, dtypes and copies that waste it."""
+"""Findings about memory, for the verdict: its consumers, and arguments, dtypes and copies that waste it."""
 
 from __future__ import annotations
 

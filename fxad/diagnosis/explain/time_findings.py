@@ -1,4 +1,4 @@
-"""What the verdict says of time: the slowest lines, calls of the host, and what runs or is compiled again."""
+"""Findings about time, for the verdict: the slowest lines, calls of the host, repeated runs and compilations."""
 
 from __future__ import annotations
 

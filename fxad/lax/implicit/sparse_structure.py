@@ -1,4 +1,4 @@
-"""What the pattern of a sparse matrix says about the solution of systems with it: bands and independent blocks."""
+"""The structure of sparse systems, read from the pattern of the matrix: bands and independent blocks."""
 
 from __future__ import annotations
 

@@ -318,8 +318,8 @@ class While(HigherOrder):
     def _nonzero_results(self, ctx: JvpCtx, consts: Flags, carry: Flags) -> Flags:
         """Return a mask of the results that have a tangent after any number of steps.
 
-        The callers find the fixpoint again, with their programs. Here it is asked only so as to emit nothing if no
-        result has a tangent. So it takes the recursion that the caller will take, whose results are kept.
+        A caller emits nothing if no result has a tangent. Otherwise it finds the same fixpoint again, by the same
+        recursion, whose results are memoised.
         """
         if not any((*consts, *carry)):
             return (False,) * len(self.body.outs)

@@ -1,4 +1,4 @@
-"""What partial evaluation makes of a program and of an equation: a known and an unknown half.
+"""The results of partial evaluation: a program or an equation as a known and an unknown half.
 
 The known half depends on known operands alone. The unknown half takes its residuals. Both are records here; the rules
 that split equations are in `partial_eval_rules`, `split_loops` and `split_bounded_loops`.

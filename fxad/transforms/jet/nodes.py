@@ -179,8 +179,8 @@ class SeriesGraph(Emitter):
         """Return the highest order K such that coefficients 0 to K of all operands can be computed now. `by_node` has
         the orders that were found already.
 
-        A loop is emitted for several orders at once, so its operands are asked for more than the order that is
-        requested. Nothing may wait for itself, which holds by one invariant:
+        A loop is emitted for several orders at once, so it also requests higher orders of its operands than the one
+        that is needed now. No coefficient waits for itself, by one invariant:
 
             while coefficient k of a node is computed, only coefficients below k of this node are requested.
 

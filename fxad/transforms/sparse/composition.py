@@ -6,8 +6,8 @@ Each box or table of one relation is composed with each of the other:
 - of a table and a box, each number of the table is looked up in the box;
 - of two tables, one is sorted by its numbers at the middle, and those of the other are looked up in it.
 
-What fits none of these is composed as two tables, and if there are too many pairs, as the two dense blocks that contain
-them.
+Other relations are composed as two tables. If there are too many pairs, the result is the product of the two dense
+blocks that contain them.
 """
 
 from __future__ import annotations

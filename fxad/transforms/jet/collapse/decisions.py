@@ -3,8 +3,8 @@
 A `reduce_sum` of a value that nothing else reads demands the sum of the value, and so asks the equation that computes
 it: does the sum move before you (`sums`)? If it does, the operands are demanded as sums, or as one slice, and so on.
 
-An equation with bodies is asked if its bodies can compute the sum. They are decided in the same way, one level further
-in, from the forms in which the results of a body are demanded.
+An equation with bodies moves behind the sum if its bodies can compute the sum. The same walk decides that in each body,
+from the forms in which the results of the body are demanded.
 """
 
 from __future__ import annotations
