@@ -1,4 +1,4 @@
-"""How the series of an equation is computed: one of five ways, chosen by its primitive and by which operands vary."""
+"""The choice of the rule for the series of an equation, by its primitive and by the operands that vary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_linear(prim: Primitive, varies: Flags) -> bool:
 
 @final
 class SeriesRule(Enum):
-    """How the series of an equation is computed. The values are the words of `docs/rule-matrix.md`."""
+    """A rule for the series of an equation. The values are the words of `docs/rule-matrix.md`."""
 
     BODIES = "bodies"  # the same equation, over the series of its bodies
     ROW = "row"
@@ -36,7 +36,7 @@ class SeriesRule(Enum):
 
 
 def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER) -> SeriesRule:
-    """Return how the series of an equation is computed when the marked operands vary."""
+    """Return the rule for the series of an equation whose marked operands vary."""
     # A rule that raised an error when it was traced is a `Refusal`, and counts too. Its tangent raises that error; the
     # series of the body would be a derivative that the user did not define.
     by_rule = isinstance(prim, CallWithRules) and has_own_derivative(prim)
