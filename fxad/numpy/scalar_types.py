@@ -22,7 +22,6 @@ from numpy import (
 from fxad import dtypes
 from fxad.core.sizes.size import Size
 from fxad.dtypes import ScalarType
-from fxad.errors import ArgumentError, FxadError, described, shown
 from fxad.numpy.creation import Nested, asarray
 from fxad.operations.promotion import scalar_dtype
 from fxad.tracing.array import Array, is_scalar
@@ -37,21 +36,14 @@ class CallableType(ScalarType):
     def __call__(self, x: Nested = 0, /) -> Array:
         """Return x, an array, a number or nested lists of these, as an array of this dtype.
 
-        Raises: DTypeError for a complex value and a real dtype, and for an int that does not fit.
+        Raises: DTypeError for a complex value and a real dtype, and for an int that does not fit; ArgumentError for
+        what is not an array.
         """
         if is_scalar(x):
             scalar_dtype(x, self.dtype, self.name)  # an int that does not fit is an error
             if isinstance(x, int) and type(x) is not Size and self.dtype in dtypes.INEXACT:
                 x = float(x)
-        try:
-            return asarray(x, self.dtype)
-        except (TypeError, ValueError, OverflowError) as e:
-            if isinstance(e, FxadError):
-                raise
-            raise ArgumentError(
-                f"{self.name}: {described(x)} is not an array: {shown(x)}",
-                remedy="pass an array, a number, or nested lists of numbers",
-            ) from None
+        return asarray(x, self.dtype)
 
     def __reduce__(self) -> str:
         return "bool_" if self.dtype is dtypes.bool_ else self.name
