@@ -202,8 +202,8 @@ class Scan(HigherOrder, Linear):
         count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
         n, form = self.length, self.form
-        if n <= self.unroll and not (n and self.upto):
-            if n:
+        if n <= self.unroll and not (n != 0 and self.upto):
+            if n != 0:
                 return hlo.call(unrolled_steps(self.body, form, 0), (*consts, *xs, *carry))
             return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         zero_stacks = [zeros_constant(hlo, a) for a in outs[self.n_carry :]]
