@@ -48,9 +48,10 @@ def primitive(cls: type[T]) -> type[T]:
         return _singleton(cls)
     type.__setattr__(cls, "__post_init__", _make_post_init())
     primitive_class = dataclass(frozen=True, slots=True, repr=False)(cls)
-    by_params = primitive_class.__hash__
-    seed = hash(primitive_class.__qualname__)
-    primitive_class.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]  # of a new class
+    # The generated hash is that of the fields alone. Primitives of two classes with equal fields would have one hash,
+    # and would collide in each table of primitives. Records of two classes are rarely in one table.
+    hash_of_fields, hash_of_class = primitive_class.__hash__, hash(primitive_class.__qualname__)
+    primitive_class.__hash__ = lambda self: hash_of_class ^ hash_of_fields(self)  # type: ignore[method-assign]  # of a new class
     return primitive_class
 
 

@@ -67,7 +67,7 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
     result = dtype if dtype is not None and kind <= dtype_kind(dtype) else ALONE[kind]
     if type(value) is Size:
         return result  # its value is not known here: it wraps where it does not fit
-    integer = int(value.real) if kind is NumberKind.INTEGER else 0  # a type checker does not know that it is an int
+    integer = int(value.real) if kind is NumberKind.INTEGER else 0  # `real` is for type checkers
     if kind is NumberKind.INTEGER and result in dtypes.INTEGER:
         least, most = dtypes.RANGES[result]
         if not least <= integer <= most:

@@ -304,7 +304,7 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
 
 def recompute(linearized: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Flags]:
     """Return (tangents, then operands and kept values of a body) -> `tangents`, results of its linear half, without
-    unused operands; and a mask of the operands that are used."""
+    unused operands; and flags that mark the operands that are used."""
     return drop_unread_operands(_recomputing_linear(linearized, tangents, n_out))
 
 

@@ -298,7 +298,10 @@ class Scan(HigherOrder, Linear):
         nonzero: Flags,
     ) -> tuple[Atoms, Tangents]:
         is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
-        outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
+        is_start_known = not (self.upto and self.reverse)
+        outside = LoopContext(
+            ctx, primals, self.length, reverse=self.reverse, is_loop=is_loop, is_start_known=is_start_known
+        )
         halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.with_steps(halves.primal), *count, *consts, *halves.hoisted, *carry, *xs)
@@ -405,14 +408,14 @@ def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: 
     outs = b.inline(body, (*[within] * guarded, *operands))
     values_beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
-    unchanged = (*unchanged_carries(steps), *[False] * len(values_beyond))
+    unchanged = (*unchanged_carries(steps), *[False] * (len(values_beyond) - n))
 
     def select(a: Atom, other: Atom) -> Atom:
         return emit_where(b, emit_broadcast(b, within, a.aval.shape, (0,)), a, other)
 
     selected = [
         other if same or a == other else select(a, other)
-        for a, other, same in zip(outs, values_beyond, unchanged, strict=False)
+        for a, other, same in zip(outs, values_beyond, unchanged, strict=True)
     ]
     return Steps(b.build(selected, body.name), steps.n_consts + 1, n)
 
