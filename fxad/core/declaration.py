@@ -196,11 +196,9 @@ def to_plain_value(hint: object, value: object) -> object:
         value = value.tolist()
     if origin is tuple and isinstance(value, tuple | list):
         hints = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
-        return (
-            tuple([to_plain_value(h, v) for h, v in zip(hints, value, strict=False)])
-            if len(hints) == len(value)
-            else value
-        )
+        if len(hints) != len(value):
+            return value
+        return tuple([to_plain_value(h, v) for h, v in zip(hints, value, strict=True)])
     if hint is int and not isinstance(value, bool | np.bool_):
         try:
             return index(cast("typing.SupportsIndex", value))  # it raises for any other object

@@ -174,7 +174,7 @@ class ConvGeneralDilated(Bilinear):
         # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])
-        args = [_permute(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]
+        args = [_permute(hlo, x, a, order) for x, a, order in zip(args, ins, orders[:2], strict=True)]
         specs = [
             _dimension_text(tuple([order.index(axis) for axis in spec]), names)
             for spec, order, names in zip(self._specs(), orders, ("bf", "oi", "bf"), strict=True)

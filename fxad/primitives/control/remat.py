@@ -183,6 +183,7 @@ class Remat(HigherOrder, Linear):
         n_out = len(self.body.outs)
         # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
         # summed outside of it, in the order of the program without it.
+        # The further operands of the linear program are residuals.
         tangents: dict[Atom, Tangent] = dict(zip(linearized.linear.ins, lins, strict=False))
         computed = tuple(dict.fromkeys([a for a in linearized.linear.outs if a not in tangents]))
         recomputation, is_needed = recompute(linearized, computed, n_out)

@@ -173,6 +173,7 @@ class Scan(HigherOrder, Linear):
 
     def _check_operands(self, avals: tuple[Aval, ...]) -> None:
         """Check the types of the operands of the body. Raises: DTypeError, ShapeError."""
+        # the slices, which are the third group, have other types than the arrays: they are checked below
         groups = zip(("constant", "carry"), self.steps.split(avals), self.steps.split(self.body.in_avals), strict=False)
         for group, group_avals, wants in groups:
             for k, (have, want) in enumerate(zip(group_avals, wants, strict=True)):
