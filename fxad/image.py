@@ -186,7 +186,7 @@ def resize(
     sizes = _target_shape("resize", array, shape)
     kind, antialias = _method("resize", method), flag("resize", "antialias", antialias)
     dims = [k for k, (n, m) in enumerate(zip(array.shape, sizes, strict=True)) if n != m]
-    empty = [k for k in dims if not array.shape[k]]
+    empty = [k for k in dims if array.shape[k] == 0]
     if empty:
         raise ShapeError(
             f"resize: axis {empty[0]} of the image is empty, and shall have {sizes[empty[0]]} elements",

@@ -482,10 +482,11 @@ Operands: TypeAlias = tuple[Atom | Hole, ...]  # of a transposed equation: a `Ho
 Dims: TypeAlias = tuple[int | None, ...]  # batch axes; None: not batched
 HloValues: TypeAlias = Sequence[HloValue]
 FreeAxes: TypeAlias = frozenset[tuple[str, int]]  # names and sizes of mapped axes
-# Given a mask of the results that are stored: the primitive that reads them instead of recomputing them, or None. The
-# docstring of `use_stored_results` in `transforms/ad/linearize.py` has an example.
+# Given flags that mark the results that are stored: the primitive that reads them instead of recomputing them, or None.
+# The docstring of `use_stored_results` in `transforms/ad/linearize.py` has an example.
 Resume: TypeAlias = Callable[[Flags], "Primitive | None"]
-# Prunes a body: returns it with only the results marked, without unread operands, and a mask of the operands left.
+# Prunes a body: returns it with only the results marked, without unread operands, and flags that mark the operands that
+# are left.
 Prune: TypeAlias = Callable[[Jaxpr, Flags], tuple[Jaxpr, Flags]]
 
 
@@ -558,7 +559,7 @@ class DerivativeCtx(Batching, Protocol):
 
     def recur_fused(self, body: Jaxpr, nonzero: Flags) -> tuple[Jaxpr, Flags]:
         """Forward mode of a body. The new body takes the operands, then the tangents of those marked. It returns the
-        results, then the tangents of those that the returned mask marks."""
+        results, then the tangents of those that the returned flags mark."""
 
 
 class ForwardCtx(DerivativeCtx, Protocol):
@@ -587,8 +588,8 @@ class LinearizeCtx(DerivativeCtx, Protocol):
         resumed: Resume,
     ) -> Tangents:
         """Return `lin` of a rematerialization: an equation that recomputes primal `results`. When the whole program is
-        linearized, some of these may be residuals anyway. `resumed` gets their mask, and returns the primitive that
-        takes them as further operands instead of recomputing them, or None."""
+        linearized, some of these may be residuals anyway. `resumed` gets flags that mark them, and returns the
+        primitive that takes them as further operands instead of recomputing them, or None."""
 
 
 # The context of a jvp rule. Rules of primitives with bodies read `ctx.separate`: mypy then knows which it is.

@@ -160,8 +160,8 @@ class LoweredModule:
         ins, outs = sharding.parts(sharding.ins, self.in_avals), sharding.parts(sharding.outs, self.out_avals)
         by_parts = aliases(ins, outs, donate)
         other_operands = [k for k in donate if k not in by_parts]
-        chosen_by_xla = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
-        return by_parts | aliases(self.in_avals, chosen_by_xla, other_operands)
+        left_to_xla = [a if where is None else None for where, a in zip(sharding.outs, self.out_avals, strict=True)]
+        return by_parts | aliases(self.in_avals, left_to_xla, other_operands)
 
     def text(self) -> str:
         """Return StableHLO in MLIR's generic form, as XLA reads it, without locations."""
@@ -264,6 +264,7 @@ def _header(
     if sharding is not None:
         for k, (where, a) in enumerate(zip(sharding.ins, ins, strict=True)):
             attrs[k].append(f"sdy.sharding = {sharding_attribute(*where, a)}")
+        # `outs` may be longer: the result that says that calls of the host are done comes last, and is not divided
         for k, (out, a) in enumerate(zip(sharding.outs, outs, strict=False)):
             if out is not None:
                 results[k] += f" {{sdy.sharding = {sharding_attribute(*out, a)}}}"
@@ -466,15 +467,14 @@ class _Function(_Operations):
     ) -> tuple[HloValue, ...]:
         """Append an operation; see `fxad.ir.Hlo`. A region may also be a function that writes its block."""
         kind = Kind.NONE
-        # a known fault. Only operations of two operands make a kind, so it is noted on the path for those alone
-        if name in FOLDS and outs[0].inexact:
+        if name in FOLDS and outs[0].inexact:  # a known fault
             operands, kind = self._behind_barriers(name, operands, outs[0])
         if len(operands) == 2 and len(outs) == 1 and not attrs and not regions:  # most operations
             (a, a_type), (b, b_type) = operands
             n = self.n_names
             self.n_names = n + 1
             out = (f"%{n}", self.types[outs[0]])
-            if kind:
+            if kind:  # the operations of FOLDS whose results have a kind are all binary, so they take this path
                 self.kinds[out[0]] = kind
             self.lines.append(f'%{n} = "{name}"({a}, {b}) : ({a_type}, {b_type}) -> {out[1]}{self.location}\n')
             return (out,)
@@ -571,6 +571,7 @@ class _Function(_Operations):
             divided_operands, part_types, specs = [self.zeros(INT32_SCALAR)], [INT32_SCALAR], [()]
 
         def write_block() -> None:
+            # the arguments may be longer: the body does not read the zero that stands in for operands without elements
             args = dict(zip(nonempty_ins, self.block_args(part_types), strict=False))
             all_args = [args[k] if k in args else self.zeros(a) for k, a in enumerate(body.in_avals)]
             computed = self.op("func.call", all_args, body.out_avals, {"callee": symbol})

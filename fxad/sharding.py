@@ -474,7 +474,7 @@ def part_type(what: str, mesh: MeshAxes, spec: PartitionSpec, aval: Aval, path: 
     shape = list(aval.shape)
     for axis, group in enumerate(names):
         parts = prod([sizes[name] for name in group])
-        if shape[axis] % parts:
+        if shape[axis] % parts != 0:
             raise ShapeError(
                 f"{what}: {path}: axis {axis} of {aval} has size {shape[axis]}, which {parts} devices along"
                 f" {', '.join(map(repr, group))} do not divide",

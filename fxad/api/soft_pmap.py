@@ -135,7 +135,7 @@ def _number_of_devices(what: str, size: int, devices: int | Sequence[Device] | N
         raise ParameterError(f"{what}: devices has a device twice", remedy="give distinct devices, or their number")
     if count < 1:
         raise ParameterError(f"{what}: devices is {shown(devices)}", remedy="give one device or more, or their number")
-    if size % count:
+    if size % count != 0:
         raise ShapeError(
             f"{what}: the axis has size {size}, which {count} devices do not divide",
             remedy="pad the axis, or give another number of devices",

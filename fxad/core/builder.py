@@ -64,7 +64,10 @@ def _by_position(jaxpr: Jaxpr) -> _Positions:
 
 
 def _results(eqn: Eqn) -> tuple[Mapping[int, tuple[Var]], tuple[Aval, ...]]:
-    """Return the known variables of the type of the only result, by index, and the types of all results."""
+    """Return the table of the variables of the type of the only result, by index, and the types of all results.
+
+    It is the table from which `Var` takes its variables, not a copy: it has those that are made later, too.
+    """
     avals = tuple([v.aval for v in eqn.outs])
     return (avals[0]._vars if len(avals) == 1 else _NONE), avals
 

@@ -48,9 +48,10 @@ def primitive(cls: type[T]) -> type[T]:
         return _singleton(cls)
     type.__setattr__(cls, "__post_init__", _make_post_init())
     primitive_class = dataclass(frozen=True, slots=True, repr=False)(cls)
-    by_params = primitive_class.__hash__
-    seed = hash(primitive_class.__qualname__)
-    primitive_class.__hash__ = lambda self: seed ^ by_params(self)  # type: ignore[method-assign]  # of a new class
+    # The generated hash is that of the fields alone. Primitives of two classes with equal fields would have one hash,
+    # and would collide in each table of primitives. Records of two classes are rarely in one table.
+    hash_of_fields, hash_of_class = primitive_class.__hash__, hash(primitive_class.__qualname__)
+    primitive_class.__hash__ = lambda self: hash_of_class ^ hash_of_fields(self)  # type: ignore[method-assign]  # of a new class
     return primitive_class
 
 
@@ -195,11 +196,9 @@ def to_plain_value(hint: object, value: object) -> object:
         value = value.tolist()
     if origin is tuple and isinstance(value, tuple | list):
         hints = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else args
-        return (
-            tuple([to_plain_value(h, v) for h, v in zip(hints, value, strict=False)])
-            if len(hints) == len(value)
-            else value
-        )
+        if len(hints) != len(value):
+            return value
+        return tuple([to_plain_value(h, v) for h, v in zip(hints, value, strict=True)])
     if hint is int and not isinstance(value, bool | np.bool_):
         try:
             return index(cast("typing.SupportsIndex", value))  # it raises for any other object

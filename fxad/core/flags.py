@@ -41,6 +41,6 @@ def leading(n: int, total: int) -> Flags:
     return (True,) * n + (False,) * (total - n)
 
 
-def flags_or(*masks: Sequence[bool]) -> Flags:
-    """Return the elementwise `or` of masks, at least one."""
-    return tuple([any(marks) for marks in zip(*masks, strict=True)])
+def flags_or(*tuples: Sequence[bool]) -> Flags:
+    """Return the elementwise `or` of tuples of flags, at least one."""
+    return tuple([any(flags) for flags in zip(*tuples, strict=True)])

@@ -9,11 +9,12 @@ collector.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import wraps
 from inspect import signature
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast
 
+from fxad.core.exact_key import exact_key
 from fxad.core.stack import nearly_full, run_on_new_stack
 from fxad.errors import ArgumentError, described
 from fxad.ir import Jaxpr
@@ -29,7 +30,8 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
     """Compute `fn(jaxpr, *args)` once per distinct program and arguments; the arguments must be hashable.
 
     Law:    equal inputs give the same object, also when threads race (the first to finish wins). A default that is left
-            out, given by position, or given by keyword is the same input.
+            out, given by position, or given by keyword is the same input. Arguments are compared by `exact_key`: 1, 1.0
+            and True are three inputs, as are 0.0 and -0.0.
     Raises: ArgumentError, from the function that is returned, for what is not a Jaxpr.
     Cost:   a call with all arguments by position is the fastest. A pass may recur into bodies nested at any depth: see
             `fxad.core.stack`.
@@ -39,11 +41,12 @@ def by_value(fn: Callable[Concatenate[Jaxpr, P], R]) -> Callable[Concatenate[Jax
 
     @wraps(fn)
     def memoised(jaxpr: Jaxpr, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        key: tuple[object, ...] = (fn, args)
+        all_args: tuple[object, ...] = args
         if kwargs or len(args) != n_args:
             bound = parameters.bind(jaxpr, *args, **kwargs)
             bound.apply_defaults()
-            key = (fn, bound.args[1:], *bound.kwargs.items())
+            all_args = (*bound.args[1:], *bound.kwargs.items())
+        key: Hashable = (fn, exact_key(all_args)) if all_args else fn
         try:
             memo = jaxpr._memo
         except AttributeError:
@@ -75,5 +78,5 @@ def record_of(jaxpr: Jaxpr, make: Callable[[], T], *key: object) -> T:
 
     A record changes, so that it is no result in the sense of `by_value`. It lives as long as the program.
     """
-    record: T = jaxpr._memo.setdefault((make, key), make())
+    record: T = jaxpr._memo.setdefault((make, exact_key(key)), make())
     return record

@@ -47,11 +47,11 @@ def link_within(
 
 def _choices(program: Jaxpr, passes: Passes | None) -> Iterator[Passes | None]:
     yield passes
-    chosen = passes or ()
-    before = run_passes(program, chosen)
+    given_passes = passes or ()
+    before = run_passes(program, given_passes)
     for passes_of in WITHIN_BUDGET:
         for p in passes_of(before):
-            yield (*chosen, p)
+            yield (*given_passes, p)
 
 
 def _largest(program: Jaxpr) -> str:

@@ -231,7 +231,7 @@ class Dispatcher:
         start, bound, sharding = loaded.start, self.bound, loaded.sharding
         if sharding is None:
             start = _MovingStart(start, moved_to(bound, loaded.device), loaded.device)
-        elif bound:  # the program divides its operands itself
+        elif bound:  # the program divides its operands itself; the bound ones come first
             on_devices = [runtime.resharded(b, w) for b, w in zip(bound, sharding.ins, strict=False)]
             start = _MovingStart(start, on_devices, None)
         devices = () if sharding is None else sharding.devices

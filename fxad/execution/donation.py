@@ -60,8 +60,8 @@ class Donation:
         for key, prefix in self.entries:
             argument = arguments.get(key)
             if argument is not None:
-                mask = tree.broadcast_prefix(prefix, argument.tree, f"{self.what}: donate of {key!r}", _is_bool)
-                leaves.extend([k for k, is_donated in zip(argument.leaves, mask, strict=True) if is_donated])
+                donated = tree.broadcast_prefix(prefix, argument.tree, f"{self.what}: donate of {key!r}", _is_bool)
+                leaves.extend([k for k, is_donated in zip(argument.leaves, donated, strict=True) if is_donated])
         return tuple(sorted(leaves))
 
 

@@ -174,7 +174,7 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     """Return the first half of x along an axis times the sigmoid of the second half."""
     array = as_inexact_array("glu", x)
     k = normalize_axis_index("glu", axis, array.ndim)
-    if array.shape[k] % 2:
+    if array.shape[k] % 2 != 0:
         raise ShapeError(f"glu: axis {k} of {array.aval} has an odd size", remedy="it is cut in two halves")
     return jit_composite(_glu, array, k)
 

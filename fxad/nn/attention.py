@@ -126,7 +126,7 @@ def _check_operands(q: Array, k: Array, v: Array) -> None:
         )
     if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
         raise ShapeError(f"dot_product_attention: batch or head sizes differ: query {q.aval}, key {k.aval}")
-    if not k.shape[2] or q.shape[2] % k.shape[2]:
+    if k.shape[2] == 0 or q.shape[2] % k.shape[2] != 0:
         raise ShapeError(
             f"dot_product_attention: {k.shape[2]} heads of key and value do not divide {q.shape[2]} heads of query"
         )

@@ -122,7 +122,7 @@ def group_norm(
             f"group_norm: axis {channel} is the channel axis and a batch axis",
             remedy="pass batch_axes=() for one example without a batch axis",
         )
-    if num_groups < 1 or array.shape[channel] % num_groups:
+    if num_groups < 1 or array.shape[channel] % num_groups != 0:
         raise ParameterError(
             f"group_norm: num_groups {num_groups} does not divide the {array.shape[channel]} channels of {array.aval}",
             remedy="give a divisor of the number of channels",

@@ -140,7 +140,7 @@ def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     array = as_array("resize", a)
     shape = as_shape((new_shape,) if isinstance(new_shape, int) else new_shape)
     n, size = prod(shape), array.size
-    if not size:
+    if size == 0:
         return full(shape, 0, array.dtype)
     times = -(-n // size)
     flat = array.reshape(-1)

@@ -64,7 +64,7 @@ def _count_bins(x: Array, w: Array | None, n: int) -> Array:
         w = w.astype(dtypes.float32)
     if x.dtype is dtypes.bool_ or x.dtype.itemsize < 4:
         x = x.astype(dtypes.int32)
-    if not n:
+    if n == 0:
         return full((n,), 0, w.dtype)
     wide = dtypes.accumulated(w.dtype)  # bfloat16 counts to 256
     # numbers below 0 would count from the end
@@ -184,8 +184,8 @@ def _edge_dtype(x: Array) -> dtypes.DType:
 def _even_edges(x: Array, low: Array | None, high: Array | None, bins: int) -> Array:
     dtype = _edge_dtype(x)
     if low is None or high is None:
-        low, high = (amin(x), amax(x)) if x.size else (full((), 0.0, dtype), full((), 1.0, dtype))
-        if not lower_bound(x.size) and x.size:  # a size that may be 0
+        low, high = (amin(x), amax(x)) if x.size != 0 else (full((), 0.0, dtype), full((), 1.0, dtype))
+        if not lower_bound(x.size) and x.size != 0:  # a size that may be 0
             some = asarray(x.size) > 0
             low, high = where(some, low, 0), where(some, high, 1)
     low, high = low.astype(dtype), high.astype(dtype)

@@ -382,7 +382,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = F
         )
     if is_replaced.size != array.size:
         raise ShapeError(f"place: the mask has {is_replaced.size} elements, the array {array.size}")
-    if not array.size:
+    if array.size == 0:
         return array
     if not values.size:
         raise ShapeError("place: there are no values", remedy="give at least one")

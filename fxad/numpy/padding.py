@@ -94,7 +94,7 @@ def pad(
     if mode in ("constant", "empty"):
         return _pad_constant(x, widths, 0 if constant_values is None else constant_values)
     for axis, (n, width) in enumerate(zip(x.shape, widths, strict=True)):
-        if not n and any(width):
+        if n == 0 and any([w != 0 for w in width]):
             raise ShapeError(
                 f"pad: axis {axis} of {x.aval} is empty: there is nothing to pad with in mode {mode!r}",
                 remedy="use mode='constant'",
@@ -175,7 +175,7 @@ def _pad_constants(x: Array, values: Array, widths: PadWidths) -> Array:
     none = [(0, 0)] * x.ndim
     for axis, (before, after) in enumerate(widths):
         for side, width in enumerate(((before, 0), (0, after))):
-            if any(width):
+            if width != (0, 0):
                 each = replace_entry(none, axis, width)
                 x = apply_op("pad", shapes.pad, (x, values[axis, side]), each)
     return x
@@ -199,7 +199,7 @@ def _pad_edges(x: Array, widths: PadWidths) -> Array:
 
 
 def _concat_nonempty(parts: list[Array], axis: int) -> Array:
-    kept = [p for p in parts if p.shape[axis]]
+    kept = [p for p in parts if p.shape[axis] != 0]
     return concat(kept, axis) if kept else parts[0]
 
 

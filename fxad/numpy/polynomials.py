@@ -175,7 +175,7 @@ def _integral(p: Array, constants: Array, m: int) -> Array:
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """Return the monic polynomial with the given roots; for a matrix, with its eigenvalues (complex)."""
     array = as_array("poly", seq_of_zeros)
-    if array.ndim == 2 and array.shape[0] == array.shape[1] and array.size:
+    if array.ndim == 2 and array.shape[0] == array.shape[1] and array.size != 0:
         array = eigvals(array)
     if array.ndim > 1:
         raise ShapeError(f"poly: takes a vector of roots or a square matrix, got {array.aval}")
@@ -266,7 +266,7 @@ def polyfit(
     a, b = to_inexact(as_array("polyfit", x)), to_inexact(as_array("polyfit", y, 1))
     if deg < 0:
         raise ParameterError(f"polyfit: degree {deg} is below 0")
-    if a.ndim != 1 or b.ndim not in (1, 2) or a.size != b.shape[0] or not a.size:
+    if a.ndim != 1 or b.ndim not in (1, 2) or a.size != b.shape[0] or a.size == 0:
         raise ShapeError(f"polyfit: takes vectors of one size, at least 1, got {a.aval} and {b.aval}")
     weights = None if w is None else to_inexact(as_array("polyfit", w, 5))
     if weights is not None and weights.shape != a.shape:

@@ -156,7 +156,7 @@ def _padded_set(
     """
     fill = None if fill_value is None else asarray(fill_value, x.dtype)
     size = to_int("size", "size", size)
-    if not x.size:
+    if x.size == 0:
         return full((size,), 0 if fill is None else fill, x.dtype), full((size,), False), full((size,), 0)
     distinct, exists, first = jit_composite_all(_select_distinct, x, one, other, which, size, fill)
     return distinct, exists, first
@@ -183,13 +183,13 @@ def _select_distinct(
     exists, at = at < x.size, minimum(at, x.size - 1)
     if fill is None:
         none = full((), 0, x.dtype)
-        fill = where(exists[0], ordered[at[0]], none) if size else none
+        fill = where(exists[0], ordered[at[0]], none) if size != 0 else none
     return where(exists, ordered[at], fill), exists, where(exists, order[at], x.size)
 
 
 def _first_index(x: Array, wanted: Array, exists: Array) -> Array:
     """Return the first index in x of each of the wanted elements."""
-    if not x.size:
+    if x.size == 0:
         return full(wanted.shape, 0)
     order = argsort(x)
     at = minimum(searchsorted(x[order], wanted), x.size - 1)

@@ -182,7 +182,7 @@ def _pad_results(
 ) -> tuple[Array, Array, Array, Array]:
     """Return the results of `unique` with a size."""
     flat, n = x.ravel(), x.size
-    if not n:
+    if n == 0:
         none = full((size,), 0)
         return full((size,), 0 if fill_value is None else fill_value, x.dtype), none, none[:0].reshape(x.shape), none
     order = argsort(flat)
@@ -197,7 +197,7 @@ def _pad_slices(
 ) -> tuple[Array, Array, Array, Array]:
     """Return the results of `unique` along an axis with a size."""
     n = x.shape[axis]
-    if not x.size:
+    if x.size == 0:
         raise ShapeError(f"unique: takes slices along axis {axis} of {x.aval}", remedy="give slices that are not empty")
     slices = moveaxis(x, axis, 0)
     rows = slices.reshape(n, -1)

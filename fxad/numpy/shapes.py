@@ -210,7 +210,7 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 
     shape = aval_of(ary, "split: argument 0").shape
     n = shape[normalize_axis_index("split", axis, len(shape))]
     positions = one_or_more("split", "indices_or_sections", indices_or_sections)
-    if isinstance(positions, int) and (positions <= 0 or n % positions):
+    if isinstance(positions, int) and (positions <= 0 or n % positions != 0):
         raise ShapeError(
             f"split: axis {axis} of size {n} does not divide into {positions} equal parts",
             remedy=f"name the size as a multiple, as in '{positions}*n'" if type(n) is Size else "use array_split",
@@ -299,10 +299,10 @@ def take(
     plain = isinstance(indices, list | tuple) or (type(indices) is int and abs(indices) > INT32_MAX)
     places = by_numpy("take", np.asarray, indices) if plain else indices
     aval = aval_of(places, "take: argument 1")
-    if aval.dtype not in dtypes.INTEGER and aval.size:
+    if aval.dtype not in dtypes.INTEGER and aval.size != 0:
         raise DTypeError(f"take: indices must be integers, got {aval}", remedy="index with x[mask] for a mask")
     # an empty list is float64 to NumPy
-    at = cast("ArrayLike", places) if aval.size else np.zeros(aval.shape, np.int32)
+    at = cast("ArrayLike", places) if aval.size != 0 else np.zeros(aval.shape, np.int32)
     if axis is None:
         array, axis = array.ravel(), 0
     k = normalize_axis_index("take", axis, array.ndim)
@@ -395,7 +395,7 @@ def diff(
     array = as_array("diff", a)
     k = normalize_axis_index("diff", axis, array.ndim)
     parts = [_one_past_end("diff", prepend, array, k), array, _one_past_end("diff", append, array, k)]
-    if n:
+    if n != 0:
         array = concat([p for p in parts if p is not None], k)
     lead = [slice(None)] * k
     size = array.shape[k]

@@ -66,7 +66,7 @@ def _convolve_checked(
     if mode not in _OVERLAPS:
         raise ParameterError(f"{name}: mode {shown(mode)} is not one of {' '.join(_OVERLAPS)}")
     for k, array in enumerate((x, y)):
-        if array.ndim > 1 or not array.size:
+        if array.ndim > 1 or array.size == 0:
             raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")
     want = optional_dtype(preferred)
     how = to_precision(name, precision)
@@ -136,7 +136,7 @@ def _period(period: ArrayLike) -> float | Array:
         period = period.item()
     if not isinstance(period, int | float):
         raise ParameterError(f"interp: period must be one real number, got {described(period)}: {shown(period)}")
-    if not period:
+    if period == 0:
         raise ParameterError("interp: period is 0")
     return math.fabs(period)
 

@@ -91,7 +91,7 @@ def average(
     axes = normalize_axes("average", axis, array.ndim)
     if weights is None:
         mean = array.mean(axes, keepdims=keepdims)
-        count = array.size // mean.size if mean.size else 0
+        count = array.size // mean.size if mean.size != 0 else 0
         return (mean, full(mean.shape, count, mean.dtype)) if returned else mean
     w = as_array("average", weights, 2)
     reduced_axes = axes if axis is None else tuple(np.atleast_1d(np.asarray(hashable_axis(axis))).tolist())
@@ -196,7 +196,10 @@ def _cov(
             w = weights.astype(dtypes.real_part(x.dtype)) * (1 if w is None else w)
     if w is None:
         count: Array | int = x.shape[1]
-        center, norm = x.sum(1, keepdims=True) / (x.shape[1] or np.nan), full((), count - ddof, x.dtype)
+        center, norm = (
+            x.sum(1, keepdims=True) / (np.nan if x.shape[1] == 0 else x.shape[1]),
+            full((), count - ddof, x.dtype),
+        )
     else:
         count = w.sum()
         center = (x * w).sum(1, keepdims=True) / count
@@ -359,7 +362,7 @@ def _quantile(
         raise ParameterError(f"{name}: method {shown(method)} is not known", remedy=f"use one of {' '.join(METHODS)}")
     if array.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: complex numbers have no order, got {array.aval}")
-    if not all([array.shape[a] for a in axes]):
+    if not all([array.shape[a] != 0 for a in axes]):
         raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
     if weights is None:
         return jit_composite(

@@ -200,7 +200,7 @@ def _contract_pair(
 def matmul(emit: Emit, x: Atom, y: Atom, preferred: DType | None = None) -> Atoms:
     """Return the matrix product over the last two axes; other axes broadcast; a 1-d operand is a row or a column."""
     n, m = x.aval.ndim, y.aval.ndim
-    if not n or not m:
+    if n == 0 or m == 0:
         raise ShapeError(f"matmul: takes arrays with at least one axis, got {x.aval} and {y.aval}", remedy="use *")
     if x.aval.shape[-1] != y.aval.shape[max(m - 2, 0)]:
         raise ShapeError(
@@ -277,7 +277,7 @@ def diagonal(emit: Emit, x: Atom, offset: int, axis1: int, axis2: int) -> Atoms:
     x = emit_transpose(emit, x, (*rest, a, b))
     n, m = x.aval.shape[-2:]
     size = maximum(0, minimum(n + min(offset, 0), m - max(offset, 0)))
-    if not size:
+    if size == 0:
         return (Lit.zero(x.aval.with_shape((*x.aval.shape[:-2], 0))),)
     last = x.aval.ndim - 1
     x = slice_axis(emit, x, last - 1, max(-offset, 0), max(-offset, 0) + size)

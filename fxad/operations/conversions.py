@@ -159,7 +159,7 @@ class Conversions:
 
     def __repr__(self) -> str:
         text = np.array2string(np.asarray(self), separator=", ", prefix="Array(")
-        shape = "" if self.aval.size or self.aval.ndim == 1 else f"shape={self.aval.shape}, "  # of an empty array
+        shape = "" if self.aval.size != 0 or self.aval.ndim == 1 else f"shape={self.aval.shape}, "  # of an empty array
         return f"Array({text}, {shape}dtype={self.aval.dtype.name})"
 
     def __str__(self) -> str:

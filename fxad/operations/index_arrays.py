@@ -73,7 +73,7 @@ def first_nonzero(emit: Emit, x: Atom, size: int) -> Atom:
     (mask,) = is_nonzero(emit, x)
     mask = emit_reshape(emit, mask, (n,))
     missing = Lit.of(n, Aval((size,), dtype))
-    if not n or not size:
+    if n == 0 or size == 0:
         return missing
     rank = emit.one(CumSum(0, False), convert(emit, mask, dtype))
     places = emit_where(emit, mask, emit.one(SUB, rank, Lit.of(1, rank.aval)), Lit.of(size, rank.aval))

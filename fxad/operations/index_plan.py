@@ -428,7 +428,7 @@ class _PlanBuilder:
         p = self._gather(batch, len([n for n in before if n != _NEW_AXIS]), result)
         static = [a.value for _, a in self.arrays if a.nonnegative and isinstance(a.value, np.ndarray)]
         if len(static) == len(values):
-            return replace(p, vectors=None), (np.stack(np.broadcast_arrays(*static, np.empty(batch))[:-1], -1),)
+            return replace(p, vectors=None), (np.stack([np.broadcast_to(a, batch) for a in static], -1),)
         return p, values
 
     def _place_of_arrays(self) -> int:

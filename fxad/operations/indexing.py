@@ -83,7 +83,7 @@ def take_along_axis(emit: Emit, x: Atom, indices: Atom, axis: int) -> tuple[Atom
     places = broadcast(emit, indices, replace_entry(shape, k, index_shape[k]))
     if 0 in places.aval.shape:
         return (Lit.zero(x.aval.with_shape(places.aval.shape)),)
-    if not x_shape[k]:
+    if x_shape[k] == 0:
         raise AxisError(f"take_along_axis: axis {k} has size 0 and no elements")
     # the axis may be empty if there are no indices
     prim = gather_along_axis(replace_entry(shape, k, places.aval.size), k, mode="clip")

@@ -64,7 +64,7 @@ def pinv_above(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     a = promote_for_lapack("pinv", emit, a)
     batch, m, n = matrix_shape("pinv", a.aval, ARGUMENT)
     one = emit.one
-    if not a.aval.size:
+    if a.aval.size == 0:
         return (Lit.zero(a.aval.with_shape((*batch, n, m))),)
     s, u, vh = _singular(emit, one(STOP_GRADIENT, a), hermitian)
     nonzero = exceeds_tolerance(emit, s, rtol)
@@ -104,7 +104,7 @@ def matrix_rank(emit: Emit, a: Atom, rtol: Atom, hermitian: bool) -> Atoms:
     """Return the number of singular values that exceed `rtol` times the largest."""
     a = promote_for_lapack("matrix_rank", emit, a)
     batch, m, n = matrix_shape("matrix_rank", a.aval, ARGUMENT)
-    if not m * n:
+    if m * n == 0:
         return (Lit.of(0, Aval(batch, dtypes.int32)),)
     s = emit.one(ABS, *promoted_eigh(emit, a, True, True, False)) if hermitian else emit.one(Svd(False, False), a)
     counted = emit.one(ConvertElementType(dtypes.int32), exceeds_tolerance(emit, s, rtol))
@@ -138,7 +138,7 @@ def lstsq(emit: Emit, a: Atom, b: Atom, rtol: Atom) -> Atoms:
     squares = one(MUL, residual, mx.conj(one, residual))
     if a.aval.dtype in dtypes.COMPLEX:
         squares = one(REAL, squares)
-    (s,) = emit(Svd(False, False), a) if m * n else (Lit.of(0, Aval((0,), dtypes.real_part(a.aval.dtype))),)
+    (s,) = emit(Svd(False, False), a) if m * n != 0 else (Lit.of(0, Aval((0,), dtypes.real_part(a.aval.dtype))),)
     (rank,) = matrix_rank(emit, a, rtol, False)
     return mx.vector(one, x) if b.aval.ndim == 1 else x, one(ReduceSum((0,)), squares), rank, s
 

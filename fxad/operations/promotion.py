@@ -67,19 +67,23 @@ def scalar_dtype(value: Scalar, dtype: DType | None = None, what: str = "scalar"
     result = dtype if dtype is not None and kind <= dtype_kind(dtype) else ALONE[kind]
     if type(value) is Size:
         return result  # its value is not known here: it wraps where it does not fit
+    integer = int(value.real) if kind is NumberKind.INTEGER else 0  # `real` is for type checkers
     if kind is NumberKind.INTEGER and result in dtypes.INTEGER:
         least, most = dtypes.RANGES[result]
-        if not least <= int(value.real) <= most:
+        if not least <= integer <= most:
             raise DTypeError(
-                f"{what}: {value if abs(value) < 1e30 else f'an int of {int(value.real).bit_length()} bits'} "
+                f"{what}: {integer if abs(integer) < 10**30 else f'an int of {integer.bit_length()} bits'} "
                 f"does not fit in {result.name}",
-                remedy=_wider_integer(int(value.real)),
+                remedy=_wider_integer(integer),
             )
-    elif kind is NumberKind.INTEGER and int(value.real).bit_length() > 1023:
-        raise DTypeError(
-            f"{what}: an int of {int(value.real).bit_length()} bits does not fit in {result.name}",
-            remedy="the greatest float is about 1.8e308, in float64",
-        )
+    elif kind is NumberKind.INTEGER:
+        try:
+            float(integer)
+        except OverflowError:
+            raise DTypeError(
+                f"{what}: an int of {integer.bit_length()} bits does not fit in {result.name}",
+                remedy="the greatest float is about 1.8e308, in float64",
+            ) from None
     return result
 
 
@@ -106,7 +110,8 @@ def dtype_of_scalars(values: Sequence[object]) -> DType | None:
 def scalar_element(value: Scalar, dtype: DType) -> NDArray:
     """Return a Python scalar as an array without axes: the element of `scalar_literal`, rounded once."""
     if dtype in dtypes.INTEGER or (not isinstance(value, complex) and -2048 <= value <= 2048):
-        return np.asarray(value, dtype)  # the common case; it warns of infinities, and takes an int for a double
+        # The common case. NumPy warns of infinities, and rounds a large int twice, first to a double: hence the range.
+        return np.asarray(value, dtype)
     return np.asarray(Lit.of(plain_number(value), Aval((), dtype)).value)
 
 

@@ -185,8 +185,8 @@ def shifts_along_axes(shifts: tuple[T, ...], axis: int | tuple[int, ...]) -> lis
 
 def _roll_axis(emit: Emit, x: Atom, shift: int, axis: int) -> Atom:
     n = x.aval.shape[axis]
-    cut = -to_int("roll", "shift", shift) % n if n else 0
-    if not cut or isinstance(x, Lit):
+    cut = -to_int("roll", "shift", shift) % n if n != 0 else 0
+    if cut == 0 or isinstance(x, Lit):
         return x
     return emit.one(Concatenate(axis), emit_slice(emit, x, axis, cut, n), emit_slice(emit, x, axis, 0, cut))
 
@@ -350,7 +350,7 @@ def view(emit: Emit, x: Atom, dtype: DType) -> Atoms:
     old_size, new_size, shape = x.aval.dtype.itemsize, dtype.itemsize, x.aval.shape
     if x.aval.dtype == dtype:
         return (x,)
-    if old_size != new_size and (not shape or shape[-1] * old_size % new_size):
+    if old_size != new_size and (not shape or shape[-1] * old_size % new_size != 0):
         raise ShapeError(
             f"view: {x.aval} has no last axis of whole elements of {dtypes.short(dtype)}",
             remedy="lax.bitcast_convert_type adds an axis",

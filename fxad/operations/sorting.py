@@ -98,7 +98,7 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     if dtype in dtypes.COMPLEX:
         raise DTypeError(f"searchsorted: complex numbers are not searched, got {a.aval} and {v.aval}")
     index = index_dtype(a.aval.shape)
-    if not a.aval.size or not v.aval.size:
+    if a.aval.size == 0 or v.aval.size == 0:
         return (Lit.of(0, v.aval.with_dtype(index)),)
     if dtypes.uint64 in (a.aval.dtype, v.aval.dtype) and dtype not in dtypes.INTEGER and _both_integers(a, v):
         return (_search_across_signs(emit, a, v, side, method, index),)

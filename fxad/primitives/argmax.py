@@ -59,7 +59,7 @@ class ArgExtremum(WithoutTangent):
         if x.dtype not in ORDERED:
             raise DTypeError(f"{self.name}: {x} has no order")
         n = x.shape[self.axis]
-        if not n:
+        if n == 0:
             raise ShapeError(f"{self.name}: axis {self.axis} of {x} is empty")
         if self.index_dtype not in dtypes.INTEGER or n - 1 > int(extreme_value(self.index_dtype, 1).value):
             raise DTypeError(f"{self.name}: {dtypes.short(self.index_dtype)} cannot index axis {self.axis} of {x}")

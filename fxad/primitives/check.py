@@ -124,7 +124,7 @@ class Check(Linear):
         first = args[:n]
         prim = self
         if any([d is not None for d in dims[:n]]):
-            first = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(first, dims, strict=False)])
+            first = tuple([broadcast_to_axis(ctx, a, d, ctx.size, 0) for a, d in zip(first, dims[:n], strict=True)])
             prim = replace(self, sizes=(ctx.size, *self.sizes))
         return ctx(prim, *first, *args[n:]), dims[n:]
 

@@ -696,7 +696,7 @@ class AllToAll(Grouped, LinearCollective):
 def _size_of_part(op: str, x: Aval, dim: int, prim: Grouped) -> int:
     """Return the size of a part of axis `dim`. Raises: AxisError, ShapeError."""
     check_axis(op, dim, x.ndim)
-    if x.shape[dim] % prim.width:
+    if x.shape[dim] % prim.width != 0:
         raise ShapeError(
             f"{op}: axis {dim} of {x} has size {x.shape[dim]}, which {prim.width} indices of"
             f" {', '.join(map(repr, prim.names))} do not divide",

@@ -141,7 +141,7 @@ class ConvGeneralDilated(Bilinear):
             ("batch_groups", batches, "examples: lhs", b, lhs.shape[b]),
             ("batch_groups", batches, "output features: rhs", o, rhs.shape[o]),
         ):
-            if n % count:
+            if n % count != 0:
                 raise ShapeError(f"{name}: {field} {count} does not divide the {role} dim {axis} has {n}")
 
     # ----------------------------------------------------------------------------------------------------- meaning
@@ -168,13 +168,13 @@ class ConvGeneralDilated(Bilinear):
         return (y.transpose(np.argsort(self.out_spec)).astype(dtype),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
-        if not all([a.size for a in (*ins, *outs)]):
+        if not all([a.size != 0 for a in (*ins, *outs)]):
             return (zeros_constant(hlo, outs[0]),)
         # Use the axis order of the fast convolution in XLA's CPU backend. XLA permutes axes itself only in the entry
         # computation: in a branch or loop, another order is up to a hundred times slower.
         lhs, rhs, out = self._specs()
         orders = (lhs[0], *lhs[2:], lhs[1]), (*rhs[2:], rhs[1], rhs[0]), (out[0], *out[2:], out[1])
-        args = [_permute(hlo, x, a, order) for x, a, order in zip(args, ins, orders, strict=False)]
+        args = [_permute(hlo, x, a, order) for x, a, order in zip(args, ins, orders[:2], strict=True)]
         specs = [
             _dimension_text(tuple([order.index(axis) for axis in spec]), names)
             for spec, order, names in zip(self._specs(), orders, ("bf", "oi", "bf"), strict=True)
@@ -204,7 +204,7 @@ class ConvGeneralDilated(Bilinear):
     def batch(self, ctx: BatchCtx, args: Atoms, dims: Dims) -> tuple[Atoms, Dims]:
         (lhs, rhs), (lhs_dim, rhs_dim), size = args, dims, ctx.size
         (b, f, *_), o, (out_b, out_f, *_) = self.lhs_spec, self.rhs_spec[0], self.out_spec
-        if not size:
+        if size == 0:
             return self._empty_batch(lhs.aval, rhs.aval, lhs_dim, rhs_dim)
         if lhs_dim is not None and rhs_dim is not None:
             # each example is a group
@@ -248,7 +248,7 @@ class ConvGeneralDilated(Bilinear):
     # ------------------------------------------------------------------------------------------------- derivatives
 
     def transpose(self, ctx: TransposeCtx, cts: Cotangents, args: Operands) -> tuple[Cotangent | None, ...]:
-        if not all([a.aval.size for a in (*cts, *args)]):
+        if not all([a.aval.size != 0 for a in (*cts, *args)]):
             return tuple([Zero(a.aval) if isinstance(a, Hole) else None for a in args])
         return Bilinear.transpose(self, ctx, cts, args)  # a slotted dataclass has no `super()`
 

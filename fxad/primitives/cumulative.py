@@ -93,7 +93,7 @@ SUMMED: Final = dtypes.NUMERIC - dtypes.FLOAT8
 def predecessors(emit: Emit, x: Atom, axis: int, reverse: bool, start: Lit) -> Atom:
     """Return the element before each one along an axis, `start` before the first: [start, a, b] for [a, b, c]. With
     `reverse` the elements are counted from the end: [b, c, start]."""
-    if not x.aval.shape[axis]:
+    if x.aval.shape[axis] == 0:
         return x
     shift = -1 if reverse else 1
     return emit.one(pad_along_axis(x.aval.ndim, axis, low=shift, high=-shift), x, start)
@@ -266,7 +266,7 @@ class Cumulative(Primitive):
 
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         (x,) = args
-        if not x.size:
+        if x.size == 0:
             return (x,)
         front = np.moveaxis(as_accumulated(x), self.axis, 0)
         with np.errstate(all="ignore"):
@@ -390,7 +390,7 @@ class CumExtremum(MonoidScan):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         y = ctx.one(self, x)
-        if isinstance(t, Zero) or not x.aval.size:
+        if isinstance(t, Zero) or x.aval.size == 0:
             return (y,), (Zero(y.aval),)
         vectors = index_vectors(ctx, self._places(ctx, y))
         return (y,), ctx.lin(gather_along_axis(x.aval.shape, self.axis), t, vectors)
@@ -555,7 +555,7 @@ def _join_rows(emit: Emit, rows: Atoms, shape: Shape, axis: int) -> Atoms:
 
 
 def _pad_end(emit: Emit, x: Atom, axis: int, count: int, identity: object) -> Atom:
-    if not count:
+    if count == 0:
         return x
     return emit.one(pad_along_axis(x.aval.ndim, axis, high=count), x, Lit.of(identity, x.aval.with_shape(())))
 

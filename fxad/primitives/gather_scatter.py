@@ -372,7 +372,7 @@ class ScatterFamily(Primitive):
             ]
             scattered = self.lower(hlo, (operand, args[1], values), (wide, indices, wide_updates), (wide,))
             return hlo.op("stablehlo.convert", scattered, outs)
-        if not indices.shape[-1]:
+        if indices.shape[-1] == 0:
             return hlo.call(self._with_one_index(x, indices, updates), args)
         if self.mode == "clip" or indices.dtype.itemsize < 4:
             return hlo.call(self._with_explicit_range_check(x, indices, updates), args)

@@ -118,6 +118,7 @@ class LinearSolve(Applied, Linear):
                     f"{self.name}: operand {k} of {self.matvec.name} is {aval}, which has no tangent",
                     remedy="what is solved for is floating or complex",
                 )
+        # the maps of a transpose are optional, and come last
         for role, body in zip(("matvec", "transpose of matvec", "transpose_solve"), self._maps, strict=False):
             check_body_type(self.name, role, body, ins, x_avals)
         check_body_type(self.name, "solve", self.solve, ins, (*x_avals, *self.solve.out_avals[n:]))
@@ -225,7 +226,7 @@ class Root(Applied):
         check_body_type(self.name, "at", self.at, ins, self.at.out_avals)
         system_ins = (*inexact, *self.at.out_avals, *captured)
         roles = ("matvec", "tangent_solve", "transpose of matvec", "transpose of tangent_solve")
-        for role, body in zip(roles, self.system, strict=False):
+        for role, body in zip(roles, self.system, strict=False):  # those of the transpose are optional
             check_body_type(self.name, role, body, system_ins, inexact)
         check_operands(self.name, self.solve, avals)
         return self.solve.out_avals

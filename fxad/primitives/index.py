@@ -218,7 +218,9 @@ class Index(LinearInFirst):
         if not len(x.shape) == len(self.starts) == len(sizes) == len(self.strides):
             check_ranks("index", x, starts=self.starts, sizes=sizes, strides=self.strides)
         for a, (start, m, stride, n) in enumerate(zip(self.starts, sizes, self.strides, x.shape, strict=True)):
-            if not (may_fit(0, m) and may_fit(0, start) and may_fit(start + ((m - 1) * stride + 1 if m else 0), n)):
+            if not (
+                may_fit(0, m) and may_fit(0, start) and may_fit(start + ((m - 1) * stride + 1 if m != 0 else 0), n)
+            ):
                 raise ShapeError(f"index: {m} elements from {start} on do not lie in axis {a} of {x}, of size {n}")
             if stride < 1:
                 raise ParameterError(f"index: stride {stride} of axis {a} is not positive", remedy="use rev as well")
@@ -297,7 +299,7 @@ class Index(LinearInFirst):
                 return ct
         # along the axes that are not dynamic the window ends at its last element, the operand possibly later
         low = self.starts
-        spans = [n if a in self.dynamic else (m - 1) * t + 1 if m else 0 for a, n, m, t in self._axes(x.shape)]
+        spans = [n if a in self.dynamic else (m - 1) * t + 1 if m != 0 else 0 for a, n, m, t in self._axes(x.shape)]
         high = tuple([n - s - span for n, s, span in zip(x.shape, low, spans, strict=True)])
         return emit.one(Pad(low, high, tuple([t - 1 for t in self.strides])), ct, zero)
 
@@ -311,7 +313,7 @@ class Index(LinearInFirst):
     def reachable_slice(self, shape: Shape) -> Slice:
         """Return the slice that takes this part: `x[1:9:2]` for `x[1:9:2, i]`."""
         windows = zip(self.starts, self.reachable_shape(shape), self.strides, strict=True)
-        return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m else s for s, m, t in windows]), self.strides)
+        return Slice(self.starts, tuple([s + (m - 1) * t + 1 if m != 0 else s for s, m, t in windows]), self.strides)
 
     def _axes(self, shape: Shape) -> list[tuple[int, int, int, int]]:
         """Return for each axis of x: its number and its size, the size of the window and the stride."""

@@ -79,7 +79,7 @@ def is_linear_in_each(prim: Primitive, flags: Flags) -> bool:
     """Return True if a primitive is linear in each marked operand, with all others fixed, as a product is."""
     n = len(flags)
     alone = [tuple([j == k for j in range(n)]) for k in range(n) if flags[k]]
-    return isinstance(prim, Linear) and all([prim.linear_in(mask) for mask in alone])
+    return isinstance(prim, Linear) and all([prim.linear_in(flags) for flags in alone])
 
 
 @by_value

@@ -53,17 +53,17 @@ def product_tangent(ctx: JvpCtx, axes: tuple[int, ...], x: Atom, t: Tangent, y: 
             predecessors(ctx, ctx.one(CumProd(0, reverse), x), 0, reverse, unit) for reverse in (False, True)
         ]
         return ctx.lin_one(ReduceSum((0,)), ctx.lin_one(MUL_NO_NAN, ctx.one(MUL, before, behind), t))
-    if not n:
+    if n == 0:
         return Zero(y)
     while n > 1:
         half = n // 2
         a, b, odd = [_leading_slice(y, lo, hi) for lo, hi in ((0, half), (half, 2 * half), (2 * half, n))]
         xa, xb = ctx.one(a, x), ctx.one(b, x)
         s = ctx.add(ctx.lin_one(MUL_NO_NAN, xb, ctx.lin_one(a, t)), ctx.lin_one(MUL_NO_NAN, xa, ctx.lin_one(b, t)))
-        t = ctx.lin_one(Concatenate(0), s, ctx.lin_one(odd, t)) if n % 2 else s
+        t = ctx.lin_one(Concatenate(0), s, ctx.lin_one(odd, t)) if n % 2 != 0 else s
         if n > 2:  # the last product is the result itself
             xy = ctx.one(MUL, xa, xb)
-            x = ctx.one(Concatenate(0), xy, ctx.one(odd, x)) if n % 2 else xy
+            x = ctx.one(Concatenate(0), xy, ctx.one(odd, x)) if n % 2 != 0 else xy
         n -= half
     return ctx.lin_one(Reshape(y.shape), t)
 

@@ -75,7 +75,7 @@ class WindowReduction(Windowed):
     @final
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (out,) = ins, outs
-        if not x.size or not out.size:
+        if x.size == 0 or out.size == 0:
             return (hlo.constant(self.monoid.identity(x.dtype).with_shape(out.shape)),)
         hole = hlo.constant(self.monoid.identity(x.dtype))
         args, (x,), windows = self.sliding.lower_single(hlo, args, ins, (hole,))
@@ -108,7 +108,7 @@ class ReduceWindowSum(WindowReduction, LinearMap, LinearInOne):
     rounds: ClassVar[bool] = True
 
     def cotangent(self, emit: Emit, ct: Atom, x: Aval, others: Atoms) -> Cotangent:
-        if not ct.aval.size or not x.size:
+        if ct.aval.size == 0 or x.size == 0:
             return Zero(x)
         return emit.one(ReduceWindowSum(*self.sliding.adjoint(x.shape, ct.aval.shape).values), ct)
 
@@ -211,8 +211,8 @@ def _slices_of_windows(sliding: SlidingWindow, positions: Shape) -> list[Slice]:
         starts = [k * r for k, r in zip(offset, sliding.window_dilation, strict=True)]
         limits = [a + dilated_size(m, s) for a, m, s in zip(starts, positions, strides, strict=True)]
         # without window positions each slice is empty
-        first = tuple([a if m else 0 for a, m in zip(starts, positions, strict=True)])
-        part = Slice(first, tuple([b if m else 0 for b, m in zip(limits, positions, strict=True)]), strides)
+        first = tuple([a if m != 0 else 0 for a, m in zip(starts, positions, strict=True)])
+        part = Slice(first, tuple([b if m != 0 else 0 for b, m in zip(limits, positions, strict=True)]), strides)
         slices.append(tight_slice(part, [k for k, m in enumerate(positions) if m == 1]))
     return slices
 

@@ -169,13 +169,13 @@ class SelectAndGatherAdd(Selection):
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         values, x = args
         indices = self._selected_elements(x)
-        if not x.size:
+        if x.size == 0:
             return (np.zeros(indices.shape, values.dtype),)
         return (np.where(indices >= 0, values.ravel()[indices], np.zeros((), values.dtype)),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (values, x), (out,) = ins, outs
-        if not x.size or not out.size:
+        if x.size == 0 or out.size == 0:
             return (zeros_constant(hlo, out),)
         if prod(self.window) <= UNROLLED_WINDOW:
             return hlo.call(_select_by_comparison(self.sliding, self.sign, x, out.shape, gather=True), args[::-1])
@@ -215,7 +215,7 @@ class SelectAndScatterAdd(Selection):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (source, x), (out,) = ins, outs
-        if not x.size or not source.size:
+        if x.size == 0 or source.size == 0:
             return (zeros_constant(hlo, out),)
         disjoint = all(map(ge, self.strides, map(dilated_size, self.window, self.window_dilation)))
         wide = dtypes.accumulated(x.dtype)

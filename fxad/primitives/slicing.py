@@ -229,7 +229,7 @@ class Pad(LinearMap):
             grow = Pad(tuple([maximum(-n, 0) for n in low]), ends, (0,) * len(low))
             ct, low = emit.one(grow, ct, zero), tuple([maximum(n, 0) for n in low])
         limits = [
-            lo + (n * (i + 1) if m else n + maximum(n - 1, 0) * i)
+            lo + (n * (i + 1) if m != 0 else n + maximum(n - 1, 0) * i)
             for lo, n, i, m in zip(low, x.shape, self.interior, added_interior, strict=True)
         ]
         return emit.one(Slice(low, tuple(limits), tuple([i + 1 for i in self.interior])), ct)

@@ -28,7 +28,7 @@ def dilated_size(n: int, dilation: int) -> int:
     """Return the size of `n` elements after dilation."""
     if type(n) is Size:
         return n if dilation == 1 else maximum((n - 1) * dilation + 1, 0)
-    return (n - 1) * dilation + 1 if n else 0
+    return (n - 1) * dilation + 1 if n != 0 else 0
 
 
 def window_count(n: int, window: int, stride: int, pads: tuple[int, int], base: int, dilation: int) -> int:
@@ -74,7 +74,7 @@ def window_views(x: NDArray, window: Shape, strides: Sequence[int], dilation: Se
     """Return the windows of a padded `x`: axes of their positions, then axes inside the window. Shares memory."""
     spans = [dilated_size(w, d) for w, d in zip(window, dilation, strict=True)]
     shape = [window_count(n, w, 1, (0, 0), 1, 1) for n, w in zip(x.shape, spans, strict=True)]
-    if not all(shape) or not all(window):
+    if 0 in shape or 0 in window:
         out = [-(-n // s) for n, s in zip(shape, strides, strict=True)]
         return np.empty((*out, *window), x.dtype)
     views = np.lib.stride_tricks.sliding_window_view(x, spans)
@@ -181,7 +181,7 @@ class SlidingWindow:
         types: list[Aval] = []
         for arg, aval, hole in zip(args, avals, holes, strict=True):
             (padded,) = pad.abstract_eval(aval, aval.with_shape(()))
-            if padded is not aval or any(pad.low):
+            if padded is not aval or any([low != 0 for low in pad.low]):
                 (arg,) = pad.lower(hlo, (arg, hole), (aval, aval.with_shape(())), (padded,))
             strided = Slice((0,) * aval.ndim, padded.shape, steps)
             (out,) = strided.abstract_eval(padded)

@@ -177,7 +177,7 @@ class Sort(SortLike):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         x = ins[0]
-        if not x.size or x.shape[self.axis] == 1:
+        if x.size == 0 or x.shape[self.axis] == 1:
             return args
         bits = _key_bits(x.dtype)
         # integers are compared as they are; keys of complex numbers would order those with real parts 0.0 and -0.0 by
@@ -212,7 +212,7 @@ class Sort(SortLike):
 
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         x = primals[0].aval
-        if not x.size:
+        if x.size == 0:
             return ctx(self, *primals), tangents
         *outs, places = ctx(self, *primals, ctx.one(Iota(x.shape, dtypes.int32, self.axis)))
         gather, vectors = gather_along_axis(x.shape, self.axis, unique_indices=True), index_vectors(ctx, places)

@@ -91,7 +91,7 @@ class TopK(SortLike):
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         (x,), (values, places) = ins, outs
-        if not values.size:
+        if values.size == 0:
             return [zeros_constant(hlo, a) for a in outs]
         # XLA has a selection algorithm for float32 only; for other dtypes it sorts, slower than `_by_sorting`
         if x.dtype not in dtypes.FLOATING or x.dtype.itemsize > 4 or 16 * self.k > x.shape[-1]:
@@ -109,7 +109,7 @@ class TopK(SortLike):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (x,), (t,) = primals, tangents
         values, places = ctx(self, x)
-        if not isinstance(t, Lin) or not values.aval.size:
+        if not isinstance(t, Lin) or values.aval.size == 0:
             return (values, places), (Zero(values.aval), Zero(places.aval))
         gather = gather_along_axis(x.aval.shape, x.aval.ndim - 1, unique_indices=True)
         return (values, places), (ctx.lin_one(gather, t, index_vectors(ctx, places)), Zero(places.aval))

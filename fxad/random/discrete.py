@@ -62,7 +62,7 @@ def categorical(
     own = (*aval.shape[:at], *aval.shape[at + 1 :])
     sizes = own if shape is None else result_shape(name, shape)
     check_fits(name, sizes, "logits, but for the axis,", own)
-    if not aval.shape[at] and 0 not in sizes:
+    if aval.shape[at] == 0 and 0 not in sizes:
         raise ShapeError(f"{name}: logits {aval} have no category along axis {at}")
     operands = check_key(name, key), logits
     if replace:

@@ -148,7 +148,7 @@ def _choose_weighted(key: Array, p: Array, shape: Shape, replace: bool, mode: st
     if not replace:
         noisy = sample_gumbel(key, p.shape, p.dtype, mode) + lax.log(p)
         return top_k(noisy, math.prod(shape))[1].reshape(shape)
-    if not p.size:
+    if p.size == 0:
         return fnp.zeros(shape, dtypes.int32)
     totals = cumsum(p)
     return _count_below(totals, totals[-1] * (1 - uniform_01(key, shape, p.dtype)))

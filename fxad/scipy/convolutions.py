@@ -126,7 +126,7 @@ def _in_common_dtype(name: str, in1: ArrayLike, in2: ArrayLike) -> list[Array]:
 def _check_signals(name: str, x: Array, y: Array, mode: str) -> None:
     if not is_word(mode, _OVERLAPS):
         raise ParameterError(f"{name}: mode {shown(mode, 40)}", remedy='use "full", "same" or "valid"')
-    if x.ndim != y.ndim or not x.size or not y.size:
+    if x.ndim != y.ndim or x.size == 0 or y.size == 0:
         raise ShapeError(
             f"{name}: takes two arrays of the same number of axes, not empty, got {x.aval} and {y.aval}",
             remedy="add axes of size 1: x[None]",

@@ -13,6 +13,8 @@ from fxad.api.directional import vjp
 from fxad.api.trees import ravel
 from fxad.api.vmap import vmap
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes.lower_bounds import at_least
+from fxad.core.sizes.size import maximum
 from fxad.core.trees import tree
 from fxad.errors import ParameterError, ShapeError, TreeError
 from fxad.numpy import trapezoid
@@ -228,8 +230,9 @@ def _weighted(weights: Sequence[float], slopes: Sequence[Array]) -> Array:
 
 
 def _size(x: Array) -> Array:
-    """Return the root mean square."""
-    return fnp.sqrt(fnp.mean(fnp.abs(x) ** 2)) if x.size else fnp.zeros((), dtypes.real_part(x.dtype))
+    """Return the root mean square; 0 of an empty array."""
+    squares = fnp.abs(x) ** 2
+    return fnp.sqrt(squares.mean() if at_least(x.size, 1) else squares.sum() / maximum(x.size, 1))
 
 
 def _growth(ratio: Array) -> Array:

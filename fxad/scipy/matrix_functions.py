@@ -241,7 +241,7 @@ def _by_triangles(a: Array, b: Array, q: Array, tol: float) -> Array:
         found = linalg.solve_triangular(r + shift[..., None, None] * one, right[..., None])
         return fnp.where(column == k, found, y)
 
-    y = lax.fori_loop(0, n, solved, y) if y.size else y
+    y = lax.fori_loop(0, n, solved, y) if y.size != 0 else y
     x = product(product(u, y), _adjoint(v))
     return _regular(x, sums, q.dtype, tol)
 

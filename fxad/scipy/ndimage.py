@@ -52,7 +52,7 @@ def map_coordinates(
         )
     given = promote_arguments("map_coordinates", *per_axis)
     places = [place.astype(fnp.result_type(*given)) for place in given]
-    if not array.size:
+    if array.size == 0:
         raise ShapeError(f"map_coordinates: the array is empty: {array.aval}", remedy="give at least one element")
     fill = as_array("map_coordinates", cval, 4)
     return jit_composite(_interpolated, array, fill, order, mode, *fnp.broadcast_arrays(*places))

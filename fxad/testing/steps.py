@@ -250,7 +250,7 @@ def _concatenate(g: Growth, x: Atom) -> None:
 def _pad(g: Growth, x: Atom) -> None:
     n = x.aval.ndim
     value = g.like(x.aval.with_shape(()))
-    low = tuple([g.draw(st.sampled_from([0, 1, -1])) if m else 0 for m in x.aval.shape])
+    low = tuple([g.draw(st.sampled_from([0, 1, -1])) if m != 0 else 0 for m in x.aval.shape])
     prim = Pad(low, (1,) * n, (g.draw(st.integers(0, 1)),) * n)
     g.emit(g.facts[x] | g.facts[value], prim, x, value)
 

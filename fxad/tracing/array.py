@@ -180,11 +180,12 @@ class Array(Typed, Conversions, Methods, Updatable):
             runtime.block(buffer, "addressable_shards")
         if not runtime.is_sharded(buffer):
             return (Shard(self.device, (slice(None),) * self.ndim, self),)
-        last_replica: dict[str, int] = {}  # of each part, in the order of the mesh
+        last_replica: dict[object, int] = {}  # of each part, by its bounds, in the order of the mesh
         indices: dict[runtime.Device, tuple[tuple[slice, ...], int]] = {}
         for d, index in sharding_of(buffer).devices_indices_map(self.shape).items():
-            last_replica[str(index)] = last_replica.get(str(index), -1) + 1
-            indices[d] = index, last_replica[str(index)]
+            bounds = tuple([(s.start, s.stop) for s in index])  # a slice is not hashable in Python 3.11
+            last_replica[bounds] = last_replica.get(bounds, -1) + 1
+            indices[d] = index, last_replica[bounds]
         parts = [(d, wrap_buffer(Aval(p.aval.shape, p.aval.dtype), p)) for d, _, p in runtime.shards(buffer)]
         return tuple([Shard(d, indices[d][0], part, indices[d][1]) for d, part in parts])
 

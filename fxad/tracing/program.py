@@ -400,7 +400,7 @@ def check_bound(program: Program[..., object]) -> None:
 
     Raises: ShapeError, DTypeError.
     """
-    for k, (x, aval) in enumerate(zip(program.bound, program.jaxpr.in_avals, strict=False)):
+    for k, (x, aval) in enumerate(zip(program.bound, program.jaxpr.in_avals, strict=False)):  # the first operands
         if isinstance(x, Array) and x.aval is aval:
             continue
         label = f"{program.name}: closed-over array {k}"
@@ -426,8 +426,9 @@ def _has_64_bit_array(program: Program[..., object]) -> bool:
 
 def _may_match(actual: Aval, aval: Aval) -> bool:
     """Return True if a type may be `aval` for some values of its sizes."""
-    same = zip(actual.shape, aval.shape, strict=False)
-    return actual.dtype is aval.dtype and actual.ndim == aval.ndim and all([type(n) is Size or m == n for m, n in same])
+    if actual.dtype is not aval.dtype or actual.ndim != aval.ndim:
+        return False
+    return all([type(n) is Size or m == n for m, n in zip(actual.shape, aval.shape, strict=True)])
 
 
 def _argument_label(program: Program[..., object], k: int) -> str:

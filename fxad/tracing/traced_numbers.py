@@ -39,6 +39,7 @@ from fxad.operations.number_types import BOOL, FLOAT, INT, RESULTS, CallType, Nu
 from fxad.operations.promotion import NumberKind
 from fxad.primitives.elementwise.arithmetic import ADD, SUB
 from fxad.primitives.elementwise.convert import ConvertElementType
+from fxad.primitives.elementwise.family import Compare
 from fxad.primitives.elementwise.logic import AND, OR, XOR
 from fxad.primitives.elementwise.select import emit_where
 from fxad.tracing.array import Array, Operation, is_scalar, operation_name
@@ -210,7 +211,7 @@ class TracedNumber(Tracer):
             return super()._binary(op, x, y, *static)
         computed = max(kinds)
         logical = op is arithmetic.bitwise_operator and static[0] in (AND, OR, XOR)
-        compared = op is arithmetic.binary and static[0] is not SUB  # the others are comparisons
+        compared = op is arithmetic.binary and isinstance(static[0], Compare)
         if op is arithmetic.true_divide:
             computed = max(computed, NumberKind.FLOATING)
         elif not (logical or compared):  # a bool is an int

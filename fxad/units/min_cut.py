@@ -42,7 +42,7 @@ def min_vertex_cut(
         edge(start, 2 * v, unlimited)
     for v in sinks:
         edge(2 * v + 1, end, unlimited)
-    while (level := _levels(capacities, start)) and end in level:
+    while end in (level := _levels(capacities, start)):
         _add_blocking_flow(capacities, level, start, end)
     reaching = _reaching(capacities, end)
     return frozenset([v for v in range(n) if 2 * v + 1 in reaching and 2 * v not in reaching])

@@ -345,8 +345,8 @@ def compile_uncached(jaxpr: Jaxpr, options: CompileOptions, device: Device) -> C
     """Compile, without a cache. Raises: CompileError."""
     check_nesting(jaxpr)
     lowered = lower_jaxpr(jaxpr, device.platform)
-    chosen = options.optimization_level is not None or options.flags
-    if device.platform == "cpu" and not chosen and is_compiled_without_fusion(jaxpr):
+    has_user_options = options.optimization_level is not None or options.flags
+    if device.platform == "cpu" and not has_user_options and is_compiled_without_fusion(jaxpr):
         options = replace(options, flags=WITHOUT_FUSION)
     executable = compile_module(lowered, options, device, jaxpr)
     targets = tuple(sorted(custom_calls.custom_call_targets(lowered.body)))

@@ -111,8 +111,8 @@ def options_for(
     options.num_partitions = build.num_partitions = len(devices)
     options.num_replicas = build.num_replicas = 1
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
-    chosen_by_xla = [*[chosen is None for chosen in sharding.outs], *[False] * calls_host]
-    build.allow_spmd_sharding_propagation_to_output = chosen_by_xla or [False]
+    is_left_to_xla = [*[where is None for where in sharding.outs], *[False] * calls_host]
+    build.allow_spmd_sharding_propagation_to_output = is_left_to_xla or [False]
     assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in devices]]))
     options.device_assignment = build.device_assignment = assignment
     return options

@@ -123,10 +123,11 @@ def gathered(buffer: Buffer) -> NDArray:
     if sharding.is_fully_replicated and out.size:  # XLA does not divide an array without elements
         out[...] = to_host(_parts(buffer)[0])
     elif out.size:
-        windows, copied = sharding.windows(shape), set[str]()
+        windows, copied = sharding.windows(shape), set[object]()
         for window, part in zip([windows[k] for k in sharding.local], _parts(buffer), strict=True):
-            if str(window) not in copied:
-                copied.add(str(window))
+            bounds = tuple([(s.start, s.stop) for s in window])  # a slice is not hashable in Python 3.11
+            if bounds not in copied:
+                copied.add(bounds)
                 out[window] = to_host(part)
     out.flags.writeable = False
     return out
@@ -263,32 +264,32 @@ def program_sharding(
     """
     meshes = module_sharding.meshes
     ins = [MeshSharding(devices, meshes[mesh], spec) for mesh, spec in module_sharding.ins]
-    chosen = raw.get_output_shardings() if None in module_sharding.outs else None
+    result_shardings = raw.get_output_shardings() if None in module_sharding.outs else None
     outs = []
     for k, sharding in enumerate(module_sharding.outs):
         if sharding is not None:
             outs.append(MeshSharding(devices, meshes[sharding[0]], sharding[1]))
-        elif chosen is None:
+        elif result_shardings is None:
             outs.append(MeshSharding(devices, meshes[0], ()))
         else:
-            mesh, spec = mesh_and_spec(meshes, xla_client.HloSharding.from_proto(chosen[k]), name, k)
+            mesh, spec = mesh_and_spec(meshes, xla_client.HloSharding.from_proto(result_shardings[k]), name, k)
             outs.append(MeshSharding(devices, mesh, spec))
     return ProgramSharding(devices, meshes[0], ins, outs)
 
 
 def mesh_and_spec(
-    meshes: Sequence[MeshAxes], chosen: xla_client.HloSharding, name: str, result: int
+    meshes: Sequence[MeshAxes], hlo_sharding: xla_client.HloSharding, name: str, result: int
 ) -> tuple[MeshAxes, DimensionAxes]:
     """Return a sharding that XLA chose, as a mesh and a spec. Axes of the mesh are factored where XLA has divided them.
 
     Raises: CompileError for a sharding that no mesh has.
     """
-    if chosen.is_replicated():
+    if hlo_sharding.is_replicated():
         return meshes[0], ()
-    parts = list(chosen.tile_assignment_dimensions())
-    ids = np.array(chosen.tile_assignment_devices()).reshape(parts)
+    parts = list(hlo_sharding.tile_assignment_dimensions())
+    ids = np.array(hlo_sharding.tile_assignment_devices()).reshape(parts)
     places = np.argwhere(np.ones(parts, bool))[np.argsort(ids.ravel())]  # of each device, along each axis
-    ndim = len(parts) - chosen.replicate_on_last_tile_dim()
+    ndim = len(parts) - hlo_sharding.replicate_on_last_tile_dim()
     for mesh in (*meshes, *map(_factored, meshes)):
         groups = [_axes_of_places(mesh, places[:, axis], parts[axis]) for axis in range(ndim)]
         if None not in groups:
@@ -296,7 +297,7 @@ def mesh_and_spec(
                 groups.pop()
             return mesh, tuple([g or () for g in groups])
     raise CompileError(
-        f"compile of {name}: XLA divides result {result} as no mesh does: {chosen}",
+        f"compile of {name}: XLA divides result {result} as no mesh does: {hlo_sharding}",
         remedy="give the sharding of the result: out_shardings, or with_sharding_constraint",
     )
 

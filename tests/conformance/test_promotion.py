@@ -211,3 +211,20 @@ def test_a_carry_that_is_replaced_names_no_equation() -> None:
     with pytest.raises(DTypeError) as e:
         lax.scan(lambda v, x: (x, None), fnp.zeros((), "int32"), fnp.ones(3))
     assert e.value.equation == ""
+
+
+GREATEST = int(np.finfo(np.float64).max)
+FIRST_ABOVE = 2**1024 - 2**970  # the first int that is rounded to infinity
+
+
+@pytest.mark.parametrize("number", [10**308, 2**1023, GREATEST, FIRST_ABOVE - 1])
+def test_an_int_up_to_the_greatest_float_is_rounded(number: int) -> None:
+    x = fnp.ones((), "float64")
+    for signed in (number, -number):
+        assert float(x * signed) == float(fnp.asarray(signed, dtype="float64")) == float(signed)
+
+
+def test_an_int_above_the_greatest_float_is_refused() -> None:
+    for number in (FIRST_ABOVE, -FIRST_ABOVE, 2**1024):
+        with pytest.raises(DTypeError, match=f"an int of {number.bit_length()} bits does not fit in float64"):
+            fnp.ones((), "float64") * number

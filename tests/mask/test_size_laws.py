@@ -4,6 +4,7 @@ functions of one name are one size. Constructors and slices of symbolic sizes ag
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
@@ -217,6 +218,41 @@ def test_sizes_as_values() -> None:
         for text, have, want in zip(VALUES, fx.interpret(fx.specialize(program, n=n), x), wants, strict=True):
             assert have.dtype == want.dtype, text
             np.testing.assert_allclose(np.asarray(have, float), np.asarray(want, float), rtol=1e-6, err_msg=text)
+
+
+# What Python code may ask of a size with an answer that is no size. Not `==`, which compares expressions.
+QUESTIONS: Final[list[Callable[[int], bool]]] = [
+    bool,
+    lambda size: not size,
+    lambda size: (size or "no") == "no",
+    lambda size: (size and "yes") == "yes",
+    lambda size: any((0, size)),
+    lambda size: all((1, size)),
+    lambda size: size > 0,
+    lambda size: size >= 2,
+    lambda size: size < 1,
+    lambda size: size >= 3,
+    lambda size: max(size, 2) is size or min(size, -1) is size,
+]
+
+
+@settings(max_examples=4 * settings().max_examples)
+@given(expressions("n", quotients=True), st.integers(0, 2), st.sampled_from(QUESTIONS))
+def test_code_that_branches_on_a_size(e: Expression, least: int, question: Callable[[int], bool]) -> None:
+    """The law of `specialize`: code that asks about a size is refused, or takes the branch of the trace at each k."""
+
+    def f(x: Any) -> Any:
+        size = compute(e, {"n": x.shape[0]}, maximum, minimum)
+        return x.sum() if question(size) else x.sum() + 7
+
+    with suppress(UnknownSizeError, ZeroDivisionError):
+        program = fx.trace(f, fx.Spec(f"n>={least}"))
+        for k in range(least, least + BENDS):
+            try:
+                at_k = fx.trace(f, fx.Spec((k,)))
+            except ZeroDivisionError:
+                continue
+            assert len(fx.specialize(program, n=k).jaxpr.eqns) == len(at_k.jaxpr.eqns), (e, k)
 
 
 def test_the_remedy_names_the_assumption() -> None:

@@ -164,9 +164,6 @@ else:
         def __class__(self):
             return int  # for isinstance, as for a type checker; `type(n) is Size` tells
 
-        def __bool__(self):
-            return True
-
         def __add__(self, other):
             if not is_size(other):
                 return refuse_operand(self, "+", other)
@@ -258,7 +255,7 @@ def terms_of(size: int) -> Terms:
     """Return the terms of a size, also of an int."""
     if isinstance(size, Polynomial):
         return dict(size.terms)
-    return {(): size} if size else {}
+    return {(): size} if size != 0 else {}
 
 
 def refuse_operand(a: object, sign: str, b: object) -> object:
@@ -438,7 +435,7 @@ class _SumOfParts:
         terms.update({((ordered_function("max" if c > 0 else "min", 0, d), 1),): abs(c) for d, c in kept_parts.items()})
         sum_of_parts = interned(self._make, terms)
         rest_size = interned(self._make, self._rest)
-        if len(kept_parts) == 1 and rest_size:
+        if len(kept_parts) == 1 and rest_size != 0:
             ((d, c),) = kept_parts.items()
             if abs(c) == 1:
                 joined = of_factor(self._make, ordered_function("max" if c > 0 else "min", rest_size, rest_size + d))

@@ -24,7 +24,8 @@
     >>> read_size("(n>=1) + 2*m") == n + 2 * m, exact_text(n)  # the language of shapes, for users and in program text
     (True, '(n>0)')
 
-An order that the assumptions do not decide is a SizeError, and so is each place where Python needs the number.
+An order, or a truth value, that the assumptions do not decide is a SizeError, and so is each place where Python needs
+the number.
 
 For a type checker and for `isinstance` a `Size` is an int: code about shapes has one form. It is not a subclass of int,
 so no C code reads a number from it. Decision: docs/adr/0049.
@@ -71,7 +72,9 @@ else:
         """A dimension that is not a number: a polynomial in named sizes.
 
         Law:    equal polynomials are one object; a size equals no int; `==` compares expressions and never raises.
-        Raises: SizeError for an order that the assumptions do not decide, and wherever Python needs the number.
+                The truth of a size is that of its number.
+        Raises: SizeError for an order or a truth that the assumptions do not decide, and wherever Python needs the
+                number.
         """
 
         __slots__ = ()
@@ -121,6 +124,11 @@ else:
 
         def __lt__(self, other):
             return not _compare(self, "<", other, 0)
+
+        def __bool__(self):
+            if at_least(self, 1) or at_least(-self, 1):
+                return True
+            raise _undecided(f"whether {self} is 0", self, 1)
 
         # --------------------------------------------------------------------------------------------- no number
 
@@ -306,9 +314,14 @@ def _compare(a: int, sign: str, b: object, margin: int) -> bool:
         return True
     if at_least(-difference, 1 - margin) or (type(b) is int and b >= LARGEST_SIZE):
         return False
+    raise _undecided(f"{a} {sign} {b}", difference, margin)
+
+
+def _undecided(question: str, difference: int, margin: int) -> UnknownSizeError:
+    """Return the error of a question that is decided once it is known if a difference is at least `margin`."""
     names = {n.name: n for n in names_of(difference)}
-    raise UnknownSizeError(
-        f"size: {a} {sign} {b} is not decided by {_assumptions_text(names.values())}",
+    return UnknownSizeError(
+        f"size: {question} is not decided by {_assumptions_text(names.values())}",
         remedy=f"{_deciding(difference, margin)}, or use fxad.numpy on the value of the size",
     )
 

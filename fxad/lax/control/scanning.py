@@ -127,7 +127,7 @@ def map(f: Callable[[Any], object], xs: object, batch_size: int | None = None) -
         parts.append([reshape(y, (count, *y.shape[2:])) for y in outs])
 
     trips, left = divmod(n, size)
-    if trips or not n:
+    if trips or n == 0:
         run(0, trips, size)
     if left:
         run(n - left, 1, left)
@@ -172,7 +172,7 @@ def _unrolled(what: str, unroll: int | bool, length: int) -> int:
     if isinstance(unroll, bool):
         return maximum(length, 1) if unroll else 1
     whole, steps = maximum(length, 1), to_count(what, "unroll", unroll, 0)
-    return minimum(steps, whole) if steps else whole
+    return minimum(steps, whole) if steps != 0 else whole
 
 
 # --------------------------------------------------------------------------------------------------------- fori_loop

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from fxad import dtypes
 from fxad.core.dataclasses import dataclass
+from fxad.core.sizes.lower_bounds import at_least
 from fxad.core.trees import tree
 from fxad.dtypes import DType
 from fxad.ir import Aval
@@ -114,7 +115,8 @@ def real_part(x: Array) -> Array:
 
 def max_abs(x: Array) -> Array:
     """Return the greatest absolute value, or 0 for an empty vector."""
-    return reduce_max(absolute(x), (0,)) if x.shape[0] else full((), 0, real_part(x).dtype)
+    greatest = reduce_max(absolute(x), (0,))  # -inf for an empty vector
+    return greatest if at_least(x.shape[0], 1) else maximum(greatest, 0)
 
 
 def safe_divisor(x: Array) -> Array:

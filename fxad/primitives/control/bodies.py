@@ -1,6 +1,6 @@
 """Rewrites of the bodies of branches and loops: other operands, other results, tangents that are not zero.
 
-A body returns only the tangents that are not zero. A mask over its results marks them.
+A body returns only the tangents that are not zero. Flags of its results mark them.
 
 >>> from fxad.ir import Aval
 >>> from fxad import dtypes
@@ -95,8 +95,8 @@ def instantiate_outs(
 
 
 def fuse_alike(ctx: JvpCtx, bodies: Sequence[Jaxpr], nonzero: Flags) -> tuple[list[Jaxpr], Flags]:
-    """Return bodies that compute their results and then tangents, and a mask of the results with a tangent in one of
-    the bodies. The others return zeros for it. `nonzero` marks the operands with a tangent."""
+    """Return bodies that compute their results and then tangents, and flags that mark the results with a tangent in
+    one of the bodies. The others return zeros for it. `nonzero` marks the operands with a tangent."""
     fused = [ctx.recur_fused(body, nonzero) for body in bodies]
     any_nonzero = flags_or(*[out_nonzero for _, out_nonzero in fused])
     alike = []

@@ -121,12 +121,12 @@ class Call(Applied, Linear):
 
 def adjoint_of(ctx: TransposeCtx, body: Jaxpr, cts: Cotangents, args: Operands) -> tuple[Jaxpr, list[Atom]]:
     """Return the adjoint of a body in its `Hole` operands, and the operands of the adjoint."""
-    mask = tuple([isinstance(a, Hole) for a in args])
+    is_linear = tuple([isinstance(a, Hole) for a in args])
     residuals = known_operands(args)
     nonzero_cts = [ct for ct in cts if not isinstance(ct, Zero)]
     # the adjoint takes no cotangents that are zero
     outs = tuple([a for a, ct in zip(body.outs, cts, strict=True) if not isinstance(ct, Zero)])
-    return ctx.recur(body.with_outs(outs), mask), [*nonzero_cts, *residuals]
+    return ctx.recur(body.with_outs(outs), is_linear), [*nonzero_cts, *residuals]
 
 
 def cotangents_of_operands(

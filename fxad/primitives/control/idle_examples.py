@@ -134,7 +134,7 @@ def has_predicate_loop(body: Jaxpr) -> bool:
 
 @by_value
 def slope_operands(body: Jaxpr) -> Flags:
-    """Return a mask of the inexact operands in which the derivative may depend on values, and so may be nan or
+    """Return flags that mark the inexact operands in which the derivative may depend on values, and so may be nan or
     infinite. For (x, y, z) -> (x * y, 2 * z) it is (True, True, False)."""
     varying = [eqn for eqn in body.eqns if not _has_constant_slope(eqn)]
     reads = {a for eqn in varying for a in eqn.ins if a.aval.inexact}

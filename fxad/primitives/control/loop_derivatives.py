@@ -183,16 +183,19 @@ class LinearizedSteps:
 @final
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """The context of a loop: a way to emit equations outside it, its operands, length and direction. `is_loop`: it is
-    compiled as a loop, not unrolled. Then both halves are loops, and XLA does not merge computations of two loops.
-    `upto`: the number of steps is known only at run time."""
+    """The context of a loop: a way to emit equations outside it, its operands, length and direction.
+
+    `is_loop`: it is compiled as a loop, not unrolled. Then both halves are loops, and XLA does not merge computations
+    of two loops. `is_start_known`: the index of the first step is known. It is not known of a reversed loop over a
+    count, which begins with the last of the steps that it takes.
+    """
 
     emit: Emit
     operands: tuple[Atom, ...]
     length: int
     reverse: bool
     is_loop: bool
-    upto: bool = False
+    is_start_known: bool
 
 
 def linearize_steps(
@@ -214,8 +217,7 @@ def linearize_steps(
     n_out = len(out_nonzero)
     primal = Steps(linearized.primal.with_outs(linearized.primal.outs[:n_out]), steps.n_consts, steps.n_carry)
     invariants = loop_invariants(primal)
-    # with `upto` and `reverse` the first step is not known, so the start of a counter is not known
-    increments = {} if outside.upto and outside.reverse else counters(primal)
+    increments = counters(primal) if outside.is_start_known else {}
     _, _, slices = primal.split(primal.body.ins)
     ys = primal.body.outs[primal.n_carry :]
     free = {a for a in (*invariants.values, *increments, *slices, *ys) if isinstance(a, Var)}
@@ -450,7 +452,7 @@ class TransposedSteps:
     Slices:    the cotangents of stacked results, then the known slices.
     Results:   this carry, then the cotangents of linear slices.
 
-    Cotangents that are zero in every step are left out. The masks mark the linear constants, carries and linear slices
+    Cotangents that are zero in every step are left out. The flags mark the linear constants, carries and linear slices
     of the scan that have a cotangent.
     """
 

@@ -89,7 +89,7 @@ def counters(steps: Steps) -> dict[Var, Lit]:
     _, carry, _ = steps.split(steps.body.ins)
     summands = {e.outs[0]: e.ins for e in steps.body.eqns if e.prim is ADD}
     increments = {}
-    for v, a in zip(carry, steps.body.outs, strict=False):
+    for v, a in zip(carry, steps.body.outs, strict=False):  # the results of the body are carries, then rows
         ins = summands.get(a, ()) if isinstance(a, Var) else ()
         literals = [x for x in ins if isinstance(x, Lit)]
         if literals and v in ins and not v.aval.shape and v.aval.dtype in _COUNTING:

@@ -27,7 +27,7 @@ class Steps:
         return tuple(values[:a]), tuple(values[a:b]), tuple(values[b:])
 
     def split_marked(self, values: Sequence[T], flags: Flags) -> tuple[tuple[T, ...], tuple[T, ...], tuple[T, ...]]:
-        """As `split`, of the values that the mask marks."""
+        """As `split`, of the values that the flags mark."""
         consts, carry, xs = zip(self.split(values), self.split(flags), strict=True)
         return select_by_flags(*consts), select_by_flags(*carry), select_by_flags(*xs)
 
@@ -47,6 +47,6 @@ def carry_fixpoint(carry: Flags, step: Callable[[Flags], tuple[T, Flags]]) -> tu
 
 
 def unchanged_carries(steps: Steps) -> Flags:
-    """Return a mask of the carries that every step returns unchanged."""
+    """Return flags that mark the carries that every step returns unchanged."""
     _, carry, _ = steps.split(steps.body.ins)
-    return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])
+    return tuple([a is v for a, v in zip(steps.body.outs, carry, strict=False)])  # the carries are the first results

@@ -183,6 +183,7 @@ class Remat(HigherOrder, Linear):
         n_out = len(self.body.outs)
         # A tangent that the body returns unchanged, or twice, is not a result of the `remat`. So its cotangents are
         # summed outside of it, in the order of the program without it.
+        # The further operands of the linear program are residuals.
         tangents: dict[Atom, Tangent] = dict(zip(linearized.linear.ins, lins, strict=False))
         computed = tuple(dict.fromkeys([a for a in linearized.linear.outs if a not in tangents]))
         recomputation, is_needed = recompute(linearized, computed, n_out)
@@ -304,7 +305,7 @@ def _not_opaque(b: Builder, eqn: Eqn, ins: Atoms) -> Sequence[Atom] | None:
 
 def recompute(linearized: LinearizedBody, tangents: Atoms, n_out: int) -> tuple[Jaxpr, Flags]:
     """Return (tangents, then operands and kept values of a body) -> `tangents`, results of its linear half, without
-    unused operands; and a mask of the operands that are used."""
+    unused operands; and flags that mark the operands that are used."""
     return drop_unread_operands(_recomputing_linear(linearized, tangents, n_out))
 
 

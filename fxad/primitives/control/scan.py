@@ -173,6 +173,7 @@ class Scan(HigherOrder, Linear):
 
     def _check_operands(self, avals: tuple[Aval, ...]) -> None:
         """Check the types of the operands of the body. Raises: DTypeError, ShapeError."""
+        # the slices, which are the third group, have other types than the arrays: they are checked below
         groups = zip(("constant", "carry"), self.steps.split(avals), self.steps.split(self.body.in_avals), strict=False)
         for group, group_avals, wants in groups:
             for k, (have, want) in enumerate(zip(group_avals, wants, strict=True)):
@@ -202,8 +203,8 @@ class Scan(HigherOrder, Linear):
         count, operands = self.split_count(args)
         consts, carry, xs = self.steps.split(operands)
         n, form = self.length, self.form
-        if n <= self.unroll and not (n and self.upto):
-            if n:
+        if n <= self.unroll and not (n != 0 and self.upto):
+            if n != 0:
                 return hlo.call(unrolled_steps(self.body, form, 0), (*consts, *xs, *carry))
             return *carry, *[zeros_constant(hlo, a) for a in outs[self.n_carry :]]
         zero_stacks = [zeros_constant(hlo, a) for a in outs[self.n_carry :]]
@@ -298,7 +299,10 @@ class Scan(HigherOrder, Linear):
         nonzero: Flags,
     ) -> tuple[Atoms, Tangents]:
         is_loop = self.upto or type(self.length) is Size or self.length > self.unroll
-        outside = LoopContext(ctx, primals, self.length, self.reverse, is_loop, self.upto)
+        is_start_known = not (self.upto and self.reverse)
+        outside = LoopContext(
+            ctx, primals, self.length, reverse=self.reverse, is_loop=is_loop, is_start_known=is_start_known
+        )
         halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         consts, carry, xs = self.steps.split(primals)
         outs = ctx(self.with_steps(halves.primal), *count, *consts, *halves.hoisted, *carry, *xs)
@@ -405,14 +409,14 @@ def stop_at_count(steps: Steps, body: Jaxpr, dims: Dims, size: int, *, guarded: 
     outs = b.inline(body, (*[within] * guarded, *operands))
     values_beyond: list[Atom] = [*state, *[Lit.zero(a.aval) for a in outs[n:]]]
     # no select for an unchanged carry or a zero result: the literal zero is linear in every operand, a select is not
-    unchanged = (*unchanged_carries(steps), *[False] * len(values_beyond))
+    unchanged = (*unchanged_carries(steps), *[False] * (len(values_beyond) - n))
 
     def select(a: Atom, other: Atom) -> Atom:
         return emit_where(b, emit_broadcast(b, within, a.aval.shape, (0,)), a, other)
 
     selected = [
         other if same or a == other else select(a, other)
-        for a, other, same in zip(outs, values_beyond, unchanged, strict=False)
+        for a, other, same in zip(outs, values_beyond, unchanged, strict=True)
     ]
     return Steps(b.build(selected, body.name), steps.n_consts + 1, n)
 

@@ -266,8 +266,8 @@ class While(HigherOrder):
     def _mapped_results(
         self, ctx: BatchCtx, cond_mapped: Flags, body_mapped: Flags, carry: Flags
     ) -> tuple[Flags, Flags, bool]:
-        """Return masks of the carries and rows that differ between examples, and whether the predicate differs. The
-        arguments mark the mapped operands."""
+        """Return flags that mark the carries and rows that differ between examples, and whether the predicate differs.
+        The arguments mark the mapped operands."""
         unchanged = (*unchanged_carries(self.steps), *[False] * len(self.rows))
 
         def step(marks: Flags) -> tuple[bool, Flags]:
@@ -316,7 +316,7 @@ class While(HigherOrder):
         )
 
     def _nonzero_results(self, ctx: JvpCtx, consts: Flags, carry: Flags) -> Flags:
-        """Return a mask of the results that have a tangent after any number of steps.
+        """Return flags that mark the results that have a tangent after any number of steps.
 
         A caller emits nothing if no result has a tangent. Otherwise it finds the same fixpoint again, by the same
         recursion, whose results are memoised.
@@ -369,7 +369,14 @@ class While(HigherOrder):
     ) -> tuple[Atoms, Tangents]:
         assert self.max_steps is not None, "the values of the steps are stacked"
         cond_consts, body_consts, carry = self.split_operands(primals)
-        outside = LoopContext(ctx, (*body_consts, *carry), self.max_steps, False, self.max_steps > 0)
+        outside = LoopContext(
+            ctx,
+            (*body_consts, *carry),
+            self.max_steps,
+            reverse=False,
+            is_loop=self.max_steps > 0,
+            is_start_known=True,
+        )
         halves = linearize_steps(outside, self.steps, ctx.recur, nonzero)
         added = len(self.cond.ins)  # the number of the new operand, the count
         with_count = (*range(self.n_cond), added, *range(self.n_cond, added))

@@ -227,7 +227,9 @@ def iterate_until_converged(
     def again(carry: Formulas) -> Formulas:
         count, active, *values = carry
         more, new = step(tuple(values))
-        results = [active.where(x, old) for x, old in zip(new[:n_results], values[n_args:], strict=False)]
+        results = [
+            active.where(x, old) for x, old in zip(new[:n_results], values[n_args : n_args + n_results], strict=True)
+        ]
         return (count + 1, active & more, *values[:n_args], *results, *new[n_results:])
 
     regions = formula_program(f"{name}_goes_on", types, goes_on), formula_program(f"{name}_again", types, again)

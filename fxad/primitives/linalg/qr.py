@@ -153,7 +153,7 @@ class HouseholderProduct(Matrixwise):
     def jvp(self, ctx: JvpCtx, primals: Atoms, tangents: Tangents) -> tuple[Atoms, Tangents]:
         (a, taus), (a_dot, taus_dot) = primals, tangents
         outs = ctx(self, a, taus)
-        if not taus.aval.size:
+        if taus.aval.size == 0:
             return outs, (Zero(a.aval),)
         return outs, (_wy_tangent(ctx, a, taus, a_dot, taus_dot),)
 
@@ -272,7 +272,7 @@ class Ormqr(LinearInOne):
         (a, taus, c), (a_dot, taus_dot, c_dot) = primals, tangents
         outs = ctx(self, *primals)
         c_tangent = ctx.lin_one(self, a, taus, c_dot)
-        if not taus.aval.size or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
+        if taus.aval.size == 0 or (isinstance(a_dot, Zero) and isinstance(taus_dot, Zero)):
             return outs, (c_tangent,)
         one, lin = ctx.one, ctx.lin_one
         v, v_dot, t, t_dot = _wy_form(ctx, a, taus, a_dot, taus_dot)

@@ -57,7 +57,7 @@ def mode(a: ArrayLike, axis: int | None = 0, *, keepdims: bool = False) -> ModeR
     x = as_array("mode", a)
     keepdims = flag("mode", "keepdims", keepdims)
     values, k = _values_and_axis("mode", x, axis)
-    if not values.shape[k]:
+    if values.shape[k] == 0:
         raise ParameterError(
             "mode: an axis without elements has no most frequent value", remedy="give at least one element"
         )

@@ -106,6 +106,6 @@ def _at_zero_tangents(flat: Jaxpr, dependent: set[Atom], outs: tuple[Atom, ...],
 def as_linear_call(body: Jaxpr, adjoint: Jaxpr, n: int) -> Jaxpr:
     """Return a program of one `linear_call`: a map that is linear in its first `n` operands, with its transpose. The
     body itself if it has no such operands."""
-    if not n:
+    if n == 0:
         return body
     return single_equation(LinearCall(body, adjoint, n), body.in_avals, body.name)

@@ -39,7 +39,7 @@ def transpose_by_unit_vectors(body: Jaxpr, n: int) -> Jaxpr:
     cts, known = b.inputs(body.out_avals), b.inputs(body.in_avals[n:])
     dims: Dims = (0,) * n + (None,) * len(known)
     total: Atom | None = None  # <y_bar, A e> for all unit vectors e, summed over the results
-    if size:
+    if size != 0:
         out_dims = tuple([None if d is None else 0 for d in vmap(body, size, dims)[1]])
         batched, _ = vmap(body, size, dims, out_dims)
         stacks = b.inline(batched, (*_unit_vectors(b, avals, components), *known))

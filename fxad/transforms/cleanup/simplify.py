@@ -309,7 +309,7 @@ def _pad(defs: _Defs, eqn: Eqn) -> Atom | None:
 
 def _concatenate(defs: _Defs, eqn: Eqn) -> _Replacement:
     assert isinstance(eqn.prim, Concatenate)
-    full = tuple([a for a in eqn.ins if a.aval.shape[eqn.prim.axis]])
+    full = tuple([a for a in eqn.ins if a.aval.shape[eqn.prim.axis] != 0])
     if len(full) == 1:
         return full[0]
     return (eqn.prim, full) if 0 < len(full) < len(eqn.ins) else None

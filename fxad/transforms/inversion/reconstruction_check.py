@@ -157,7 +157,7 @@ def nan_unless(b: Builder, accurate: Atom, values: Sequence[Atom]) -> list[Atom]
             out.append(b.one(MUL, x, factor))
         elif type(x.aval.size) is Size and not at_least(x.aval.size, 1):  # there may be no first element
             out.append(b.one(MUL, x, emit_broadcast(b, factor, x.aval.shape, ())))
-        elif x.aval.size:
+        elif x.aval.size != 0:
             n = x.aval.ndim
             first = b.one(Slice((0,) * n, (1,) * n, (1,) * n), x)
             marked = b.one(MUL, first, emit_reshape(b, factor, (1,) * n))

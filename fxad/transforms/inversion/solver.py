@@ -228,7 +228,7 @@ class _Search:
     def _compute_empty_operands(self) -> None:
         """Compute the operands without elements: all such arrays are equal."""
         for v in self.graph.ins:
-            if not v.aval.size and v not in self.computed_by:
+            if v.aval.size == 0 and v not in self.computed_by:
                 # by an equation, not as a literal: transposition counts literal zeros as linear operands
                 # (`primitives.linearity.linear_operands`)
                 b = self._builder()

@@ -89,7 +89,7 @@ def _reshape(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
         return None
     before, size, shape = prod(prim.shape[:axis]), prim.shape[axis], ins[0].shape
     operand_axis = next((k for k, n in enumerate(shape) if n == size and prod(shape[:k]) == before), None)
-    if operand_axis is None or not before or not size:
+    if operand_axis is None or not before or size == 0:
         return None
     return Along(Reshape(without(prim.shape, axis)), (operand_axis,))
 

@@ -91,7 +91,7 @@ class BodySearch:
             first, last, at_least, at_most = stack.pop()
             comparisons_left -= pairs[last] - pairs[first]
             a, b, size = matcher.find_longest_match(first, last, at_least, at_most)
-            if size:
+            if size != 0:
                 yield from zip(range(a, a + size), range(start + b, start + b + size), strict=True)
                 stack += [(first, a, at_least, b), (a + size, last, b + size, at_most)]
 

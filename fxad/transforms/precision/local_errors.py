@@ -77,7 +77,7 @@ def copies(prim: Primitive) -> bool:
 
 def rounds(eqn: Eqn) -> bool:
     """Return True if the results of an equation may have a rounding error."""
-    if not any([v.aval.inexact and v.aval.size for v in eqn.outs]):
+    if not any([v.aval.inexact and v.aval.size != 0 for v in eqn.outs]):
         return False
     if isinstance(eqn.prim, ConvertElementType):
         return _narrows(eqn)

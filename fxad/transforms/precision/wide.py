@@ -58,7 +58,7 @@ def _convolution(b: Builder, conv: ConvGeneralDilated, lhs: Atom, rhs: Atom) -> 
     if not plain or not 0 < prod(window) <= LARGEST_WINDOW:
         return None
     (out,) = conv.abstract_eval(lhs.aval, rhs.aval)
-    if not out.size:
+    if out.size == 0:
         return None
     sizes = [out.shape[a] for a in conv.out_spec[2:]]
     # lhs as (batch, space, feature), with the padding and dilation of the convolution
@@ -70,7 +70,7 @@ def _convolution(b: Builder, conv: ConvGeneralDilated, lhs: Atom, rhs: Atom) -> 
     parts = []
     for position in product(*map(range, window)):
         starts = [k * n for k, n in zip(position, conv.rhs_dilation, strict=True)]
-        limits = [s + (n - 1) * t + 1 if n else s for s, n, t in zip(starts, sizes, conv.strides, strict=True)]
+        limits = [s + (n - 1) * t + 1 if n != 0 else s for s, n, t in zip(starts, sizes, conv.strides, strict=True)]
         parts.append(b.one(Slice((0, *starts, 0), (batch, *limits, features), (1, *conv.strides, 1)), x))
     windows = parts[0] if len(parts) == 1 else b.one(Concatenate(len(space) + 1), *parts)
     # rhs as (space, input feature, output feature)

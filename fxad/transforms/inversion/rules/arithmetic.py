@@ -217,7 +217,7 @@ def _base(y: Formula, exponent: Atom) -> Atom | Refused:
     number = literal_number(exponent)
     if number is None:
         return Refused("the exponent is known only when the program runs, and x and -x have the same even powers")
-    power = float(number) if exponent.aval.size else 1.0
+    power = float(number) if exponent.aval.size != 0 else 1.0
     if not math.isfinite(power):
         return Refused(f"different bases have the same power {power}")
     if power != int(power):
@@ -231,7 +231,7 @@ def _pow_log_det(ctx: InverseCtx, prim: Pow, args: Atoms, unknown: Flags, outs: 
     base, power = args
     if unknown[1]:
         slope = Formula(ctx, log_sizes(ctx, outs[0])) + Formula(ctx, log_sizes(ctx, ctx.one(LOG, base)))
-    elif (number := literal_number(power)) is not None and power.aval.size:
+    elif (number := literal_number(power)) is not None and power.aval.size != 0:
         return _log_slope_of_power(ctx, base, float(number))
     else:
         less = Formula(ctx, power) - 1.0

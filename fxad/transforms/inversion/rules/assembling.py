@@ -68,9 +68,9 @@ def constant_mask(a: Atom, producer: Callable[[Atom], Eqn | None]) -> NDArray | 
         return None
     if isinstance(a, Lit):
         value = literal_number(a)
-        return np.reshape(np.asarray(value), (1,) * a.aval.ndim) if value is not None and a.aval.size else None
+        return np.reshape(np.asarray(value), (1,) * a.aval.ndim) if value is not None and a.aval.size != 0 else None
     eqn = producer(a)
-    if eqn is None or a.aval.dtype != dtypes.bool_ or not a.aval.size:
+    if eqn is None or a.aval.dtype != dtypes.bool_ or a.aval.size == 0:
         return None
     if isinstance(eqn.prim, BroadcastInDim):
         mask = constant_mask(eqn.ins[0], producer)

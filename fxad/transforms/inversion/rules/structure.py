@@ -58,9 +58,9 @@ def _permutation(ctx: InverseCtx, prim: Permutation, args: Args, outs: Outs) -> 
 def _broadcast(ctx: InverseCtx, prim: BroadcastInDim, args: Args, outs: Outs) -> Solved | Refused:
     """Return the first of the copies."""
     (y,), x = outs, args[0].aval
-    if not x.size:
+    if x.size == 0:
         return (Zero(x).instantiate(),)
-    if not y.aval.size:
+    if y.aval.size == 0:
         return Refused(NO_ELEMENT)
     size_of_axis = dict(zip(prim.dims, x.shape, strict=True))
     limits = tuple([size_of_axis.get(a, min(1, n)) for a, n in enumerate(y.aval.shape)])

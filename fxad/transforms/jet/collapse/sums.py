@@ -187,7 +187,7 @@ def _sum_of_columns(defs: Mapping[Atom, Eqn], eqn: Eqn, form: SumOverAxis) -> Eq
     shape, size = a.aval.shape, prim.shape[form.axis]
     before, rest_before = divmod(prod(prim.shape[: form.axis]), prod(shape[:column_axis]) or 1)
     after, rest_after = divmod(prod(prim.shape[form.axis + 1 :]), prod(shape[column_axis + 1 :]) or 1)
-    if rest_before or rest_after or before * size * after != shape[column_axis] or not size:
+    if rest_before or rest_after or before * size * after != shape[column_axis] or size == 0:
         return None
     return EquationOnSums(
         Reshape(without(prim.shape, form.axis)), (SumOverAxis(column_axis, form.weights, (before, after)),)
