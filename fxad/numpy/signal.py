@@ -262,6 +262,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     at = as_array("trapezoid", x, 1)
     if at.ndim == 1 and at.shape != (array.shape[k],):
         raise ShapeError(f"trapezoid: coordinates {at.aval} for axis {axis} of {array.aval}")
+    # the axis counts in the axes of x, as in NumPy, and x may have fewer than y: a negative number is right for both
     return jit_composite(_trapezoid, array, at, None, axis if at.ndim > 1 else k)
 
 

@@ -18,10 +18,12 @@ from fxad.lower import aliases
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.tracing.program import Argument, Program
 
-_LARGE: Final = 0.1  # of the memory, of values of one line that are stored
-_SMALL: Final = 1 << 14  # bytes that no one misses
-_SEVERAL: Final = 0.15  # of several values, against one: each has to be stored less, as at any line of a derivative
-_MOST_OF_IT: Final = 0.5  # of the temporaries, of one value that is not stored
+_LARGE: Final = 0.1  # smallest share of the memory for which the stored values of one line are a finding
+_SMALL: Final = 1 << 14  # fewer bytes are no finding
+# Weight of the bytes of several values against those of one: each of them has to be stored less, as at any line of a
+# derivative.
+_SEVERAL: Final = 0.15
+_MOST_OF_IT: Final = 0.5  # smallest share of the temporaries for which one value that is not stored is a finding
 
 
 def memory_findings(s: ExplainedProgram, memory: Memory) -> list[Observation]:
