@@ -70,10 +70,8 @@ def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: Place) ->
         remedy = f"compute it again: fx.remat around the body of the loop of {line_text(loop)}"
     elif mostly_stored:
         remedy = "compute it again: fx.remat around the function of the line; or set compile(budget=...)"
-    elif (
-        largest.bytes < _MOST_OF_IT * s.stats.temp_bytes
-    ):  # values that the next equations read, or cotangents, must be somewhere
-        return None
+    elif largest.bytes < _MOST_OF_IT * s.stats.temp_bytes:
+        return None  # the next equations read these values, or they are cotangents: they must be somewhere
     else:
         remedy = "compute it in blocks: lax.map(f, xs, batch_size=...)"
     verb = "stores" if mostly_stored else "makes"
