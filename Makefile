@@ -101,6 +101,7 @@ memory:
 
 # Generated files: the rule matrix, the outputs of the code in the tutorials, and the picture of a plan.
 docs:
+	python docs/overloads.py
 	python docs/generate.py
 	python docs/gpu.py
 	python docs/outputs.py docs/tutorial*.md

@@ -5,8 +5,8 @@
 >>> program = fx.trace(lambda x: fnp.sum(fnp.sin(x)), fx.Spec((3,), "float32"))
 >>> gradient = fx.lower(fx.grad(fx.remat(program))).compile()
 
-The public modules are `fx.lax`, `fx.numpy`, `fx.random` and `fx.nn`. Modules that few programs use are imported at
-their first use.
+The public modules are `fx.lax`, `fx.numpy`, `fx.random`, `fx.nn`, `fx.optim`, `fx.scipy`, `fx.image`, `fx.tree`,
+`fx.sharding`, `fx.extend`, `fx.testing` and `fx.interop`. Those that few programs use are imported at their first use.
 """
 
 from typing import Final

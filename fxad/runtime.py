@@ -3,6 +3,8 @@
 The interface of `fxad.xla`. All functions take and return buffers (jaxlib's arrays); `fxad.tracing.array` wraps them.
 """
 
+from fxad.lowering.jaxlib import jaxlib_version as jaxlib_version
+from fxad.lowering.nesting import check_nesting as check_nesting
 from fxad.xla.buffers import (
     SupportsDLPack as SupportsDLPack,
     block as block,
@@ -44,7 +46,11 @@ from fxad.xla.client import (
     require_device as require_device,
     set_cpu_devices as set_cpu_devices,
 )
-from fxad.xla.custom_calls import custom_call_targets as custom_call_targets, implements as implements
+from fxad.xla.custom_calls import (
+    custom_call_targets as custom_call_targets,
+    implements as implements,
+    register_targets as register_targets,
+)
 from fxad.xla.donated_buffers import (
     OPERAND_DELETED as OPERAND_DELETED,
     DonatingCall as DonatingCall,

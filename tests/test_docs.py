@@ -176,6 +176,12 @@ def test_a_decision_is_a_page() -> None:
     assert long == {}, "context, decision, what was measured, what would change it: git keeps the rest"
 
 
+def test_overloads_of_derivatives_are_fresh() -> None:
+    writer = runpy.run_path(str(ROOT / "docs" / "overloads.py"))
+    for path, text in writer["files"]().items():
+        assert path.read_text(encoding="utf-8") == text, "run `python docs/overloads.py`"
+
+
 def test_rule_matrix_is_fresh() -> None:
     """Without drawn cells, which take half a minute. CI checks those with `docs/generate.py --check`."""
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))

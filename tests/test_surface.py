@@ -7,11 +7,14 @@ import dataclasses
 import importlib
 import inspect
 import pickle
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fxad as fx
+import fxad.numpy as fnp
 from fxad.text import parse
 from tests.processes import run_python
 
@@ -192,6 +195,14 @@ def test_functions_of_primitives_say_what_they_are() -> None:
         fx.errors.ArgumentError, match=r"^sin: argument 0: a str is not an array: 'x'\n  called at .*surface"
     ):
         fx.lax.sin("x")  # type: ignore[arg-type]
+
+
+def test_the_names_that_numpy_has_and_fxad_has_not() -> None:
+    """Those of the docstring, against the module. NumPy has each of them."""
+    _, listed = str(fnp.__doc__).split("These names of NumPy do not exist here:")
+    names = [n for line in re.split(r"\n- ", listed) for n in re.findall(r"`(\w+)`", line.split(": use")[0])]
+    assert len(names) >= 10
+    assert [n for n in names if hasattr(fnp, n) or not hasattr(np, n)] == []
 
 
 def test_a_name_that_does_not_exist() -> None:

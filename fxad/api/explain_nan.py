@@ -22,7 +22,7 @@ from fxad.tracing.static_args import static_arguments
 from fxad.tracing.trace import trace_for_call
 from fxad.transforms.locate import body_label, describe, innermost, lines_of, locate
 
-_SHOWN: Final = 4  # operands whose values are shown
+_SHOWN: Final = 4  # greatest number of operands whose values are shown
 
 
 @final

@@ -1,7 +1,7 @@
 """The types of `grad(argnums=...)` and of the other derivatives without a function: decorators.
 
 The number in a name is the literal `argnums`. They repeat the overloads of the derivatives: Python has no type for a
-function of a type.
+function of a type. `docs/overloads.py` writes both from one table.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Derived(Protocol[P, R_co]):
 
 
 # fmt: off
+# overloads of decorators: docs/overloads.py writes them
 class Gradient0(Protocol):
     """The gradient in argument 0."""
 
@@ -189,6 +190,7 @@ class Hessian0(Protocol):
     def __call__(self, f: Callable[Concatenate[Array, P], R], /) -> Derived[Concatenate[Array, P], R]: ...
     @overload
     def __call__(self, f: Callable[P, Any], /) -> Derived[P, Any]: ...
+# end of overloads
 
 
 class OtherDerivative(Protocol):

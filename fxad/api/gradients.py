@@ -1,8 +1,9 @@
 """`grad`, `value_and_grad`, `jacfwd`, `jacrev`, `hessian`: derivatives with respect to chosen arguments.
 
 Module `gradient_programs` has the code, this file the signatures. A derivative has the type of the argument, which only
-overloads can say. For each function they are, in order: programs, functions, calls with options that no other
-overload has, and decorators (`@grad(argnums=1)`).
+overloads can say. Those of all five functions come from one table, `docs/overloads.py`, which writes them. For each
+function they are, in order: programs, functions, calls with options that no other overload has, and decorators
+(`@grad(argnums=1)`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ X = TypeVar("X")
 # `Program[P, Array]` is for a program whose parameters mypy does not know: `Program[..., Array]`. The classes are the
 # types of decorators, in `gradient_decorators`.
 # fmt: off
+# overloads of grad: docs/overloads.py writes them
 @overload
 def grad(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
@@ -108,6 +110,7 @@ def grad(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = Fa
 def grad(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...
 @overload
 def grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
+# end of overloads
 # fmt: on
 @decorator_form
 def grad(
@@ -153,6 +156,7 @@ def grad(
 
 
 # fmt: off
+# overloads of value_and_grad: docs/overloads.py writes them
 @overload
 def value_and_grad(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
@@ -203,6 +207,7 @@ def value_and_grad(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[F
 def value_and_grad(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> ValueAndGradientAux: ...
 @overload
 def value_and_grad(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., reduce_axes: Sequence[str] = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
+# end of overloads
 # fmt: on
 @decorator_form
 def value_and_grad(
@@ -229,6 +234,7 @@ def value_and_grad(
 
 
 # fmt: off
+# overloads of jacfwd: docs/overloads.py writes them
 @overload
 def jacfwd(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
@@ -271,6 +277,7 @@ def jacfwd(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = 
 def jacfwd(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...
 @overload
 def jacfwd(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
+# end of overloads
 # fmt: on
 @decorator_form
 def jacfwd(
@@ -307,6 +314,7 @@ def jacfwd(
 
 
 # fmt: off
+# overloads of jacrev: docs/overloads.py writes them
 @overload
 def jacrev(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
@@ -349,6 +357,7 @@ def jacrev(*, argnums: tuple[Literal[0], Literal[1]], has_aux: Literal[False] = 
 def jacrev(*, argnums: Literal[0] = 0, has_aux: Literal[True]) -> GradientAux: ...
 @overload
 def jacrev(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., allow_int: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
+# end of overloads
 # fmt: on
 @decorator_form
 def jacrev(
@@ -384,6 +393,7 @@ jacobian = jacrev  # JAX's other name
 
 
 # fmt: off
+# overloads of hessian: docs/overloads.py writes them
 @overload
 def hessian(f: NoFunction, *args: Any, **options: Any) -> Callable[..., Any]: ...
 @overload
@@ -406,6 +416,7 @@ def hessian(f: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False, ho
 def hessian(*, argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Hessian0: ...
 @overload
 def hessian(*, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = ..., static_argnums: Argnums = ..., static_argnames: Argnames = ...) -> OtherDerivative: ...
+# end of overloads
 # fmt: on
 @decorator_form
 def hessian(

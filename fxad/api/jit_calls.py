@@ -342,4 +342,4 @@ class ByTypes(Generic[P, R]):
             owner._set_call(fast_path(held.executable._dispatcher, self.call, ordered=True))
 
 
-_MANY_COMPILATIONS: Final = 10  # for the calls at one line
+_MANY_COMPILATIONS: Final = 10  # number of compilations for the calls at one line that is reported

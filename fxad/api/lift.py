@@ -56,7 +56,8 @@ def lift(
 ) -> Callable[..., object]:
     """Return `transform(f)` for a program; for a callable, a function that traces it, transforms and calls the result.
 
-    `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static.
+    `orders`: how often the transformation differentiates; `argnums`: by which arguments, none of them static. A
+    transformation without `argnums` does not differentiate by any.
     """
     check_options(what, (argnums,))
     if isinstance(f, Program):
@@ -68,7 +69,10 @@ def lift(
     @wraps(f, updated=())
     def transformed(*args: object, **kwargs: object) -> object:
         g, args, kwargs = bind_static_arguments(what, f, statics, args, kwargs, argnums)
-        g, args, kwargs = bind_passed_arguments(g, args, kwargs, argnums)
+        if argnums is None:  # nothing is differentiated: arrays and scalars of NumPy are arguments of the program
+            g, args, kwargs = bind_passed_arguments(g, args, kwargs, (), passes_through)
+        else:
+            g, args, kwargs = bind_passed_arguments(g, args, kwargs, argnums)
         program = trace_for_transform(g, args, kwargs, orders) if orders else trace_for_call(g, args, kwargs)
         return transform(program)(*args, **kwargs)
 
@@ -105,12 +109,16 @@ def bind_static_arguments(
 
 
 def bind_passed_arguments(
-    f: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], argnums: Argnums | None
+    f: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    argnums: Argnums,
+    is_passed: Callable[[object], bool] = may_pass_through,
 ) -> FunctionCall:
-    """Return `with_passed_leaves` for the arguments by which a function is not differentiated. None: it is not
-    differentiated at all, and arrays and scalars of NumPy are arguments of its program."""
-    n, is_passed = len(args), passes_through if argnums is None else may_pass_through
-    differentiated = set() if argnums is None else {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
+    """Return `with_passed_leaves` for the arguments that `argnums` does not choose, and of these for the leaves with
+    `is_passed`."""
+    n = len(args)
+    differentiated = {k + n if k < 0 else k for k in argument_keys(argnums, int) or ()}
     others = [None if k in differentiated else a for k, a in enumerate(args)]
     if not any([is_passed(x) for x in tree.leaves((others, kwargs))]):
         return f, args, kwargs
@@ -131,7 +139,7 @@ def trace_at_values(
     orders: int = 1,
 ) -> tuple[Program[..., object], tuple[object, ...], dict[str, object]]:
     """Return `trace_for_transform` of a function at the arguments that have tangents, and these arguments; None stands
-    for the others. The function is differentiated by the arguments `argnums` (None: by all).
+    for the others. The function is differentiated by the arguments `argnums`, or by all positional ones.
 
     Passed through are keyword arguments, positional ones that are not in `argnums`, and leaves without a tangent:
     integers, bools and everything that is not an array.

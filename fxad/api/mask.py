@@ -9,13 +9,14 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.api.decorator_form import NoFunction, decorator_form
 from fxad.api.lift import check_function
 from fxad.api.symbolic_shapes import FITTING, Shapes, is_shape, read_prefix, shown_shape, trace_symbolic
 from fxad.core.sizes.equations import solve_sizes
 from fxad.core.sizes.lower_bounds import at_least
 from fxad.core.sizes.polynomials import SizeName, names_of
-from fxad.core.sizes.size import Size, named_size, substitute_sizes
+from fxad.core.sizes.size import Size, differ_somewhere, named_size, substitute_sizes
 from fxad.core.sizes.text import read_shapes
 from fxad.core.sizes.upper_bounds import upper_bound
 from fxad.core.trees import tree
@@ -178,9 +179,17 @@ def check_result_shapes(op: str, program: Program[..., object], out_shapes: Shap
         )
         if not fits:
             path = program.out_tree.accessors()[k].codify("")
+            where = f", at result{path}" if path else ""
+            pairs = list(zip(expected, aval.shape, strict=False))
+            if len(expected) == aval.ndim and not any([n is not None and differ_somewhere(n, m) for n, m in pairs]):
+                raise ShapeError(
+                    f"{op} {program.name}: Output shapes {shown_shape(expected)} could not be shown equal to "
+                    f"{_text(aval.shape)}{where}",
+                    remedy="write the sizes in this other form, or leave out out_shapes",
+                )
             raise ShapeError(
                 f"{op} {program.name}: Output shapes should be {shown_shape(expected)} but are {_text(aval.shape)}"
-                + (f", at result{path}" if path else ""),
+                f"{where}",
                 remedy="correct out_shapes, or leave it out",
             )
 
@@ -214,6 +223,7 @@ def _masked_function(
                 _with_size_check(name, n, least.get(n, 0), bound, x)
                 for x, (n, bound) in zip(values, padding, strict=True)
             ]
+        values = [_to_int32(x) for x in values]  # after the check, which a number that wraps around would pass
         outs = binder().call(mask_jaxpr(program.jaxpr, padding), [*program.bound, *arrays, *values])
         return program.out_tree.unflatten(outs)
 
@@ -354,7 +364,8 @@ def _least_sizes(program: Program[..., object]) -> dict[str, int]:
 def _size_operands(
     what: str, program: Program[..., object], padding: SizeBounds, user_names: Mapping[str, str], sizes: object
 ) -> list[Array]:
-    """Return the operands for the sizes. Raises: ArgumentError, ShapeError, DTypeError."""
+    """Return the sizes as arrays of one integer each, of any dtype that holds every padding. Raises: ArgumentError,
+    ShapeError, DTypeError."""
     if sizes is None:
         names = ", ".join([user_names.get(name, name) for name, _ in padding])
         raise ArgumentError(f"{what}: the sizes are missing: {names}", remedy='sizes={"n": n}')
@@ -380,8 +391,8 @@ def _size_operands(
 
 
 def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
-    """Return a size as an i32[] array. Raises: ArgumentError; ShapeError for one that is known and not between `least`
-    and `bound`."""
+    """Return a size as an array of one integer, of at least 32 bits. Raises: ArgumentError; ShapeError for one that is
+    known and not between `least` and `bound`."""
     if isinstance(value, bool) or (not isinstance(value, int | Array | np.ndarray | np.generic)):
         raise ArgumentError(
             f"{what} is {described(value)}, not an integer: {shown(value)}", remedy=_remedy_for_size(value)
@@ -400,7 +411,14 @@ def _size_operand(what: str, value: object, least: int, bound: int) -> Array:
     array = value if isinstance(value, Array) else asarray(value)
     if array.aval.shape or array.aval.dtype.kind not in "iu":
         raise ShapeError(f"{what} is {array.aval}, not a single integer", remedy=_remedy_for_size(array))
-    return array if array.aval.dtype == np.int32 else array.astype("int32")
+    return array.astype("int32") if array.aval.dtype.itemsize < 4 else array  # int8 has no number to compare with 200
+
+
+def _to_int32(size: Array) -> Array:
+    """Return a size as an i32[] array. One that int32 does not hold stays out of range on the same side."""
+    if size.dtype is dtypes.int32:
+        return size
+    return size.clip(None if size.dtype in dtypes.UNSIGNED else -1, INT32_MAX).astype("int32")
 
 
 def _check_dimensions(

@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 import fxad.numpy as fnp
 from fxad import dtypes, lax, random
 from fxad.dtypes import DType
-from fxad.errors import DTypeError, ParameterError, ShapeError, shown
+from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Shape, as_shape
-from fxad.operations.arguments import text
+from fxad.operations.arguments import word
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.tracing.array import Array, ArrayLike
 
@@ -105,16 +105,8 @@ def variance_scaling(
           to have the variance all the same). Complex numbers are uniform in a disk, or normal in the plane, with their
           modulus cut off. `in_axis`, `out_axis` and `batch_axis` are one axis, several, or none, ().
     """
-    distribution = text("variance_scaling", "distribution", distribution)
-    mode = text("variance_scaling", "mode", mode)
-    if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
-        raise ParameterError(
-            f"variance_scaling: mode {shown(mode)} is not one of fan_in, fan_out, fan_avg, fan_geo_avg"
-        )
-    if distribution not in ("uniform", "normal", "truncated_normal"):
-        raise ParameterError(
-            f"variance_scaling: distribution {shown(distribution)} is not one of uniform, normal, truncated_normal"
-        )
+    word("variance_scaling", "mode", mode, ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"))
+    word("variance_scaling", "distribution", distribution, ("uniform", "normal", "truncated_normal"))
 
     def draw(key: ArrayLike, sizes: Shape, dtype: DType) -> Array:
         if len(sizes) < 2 and in_axis == -2:

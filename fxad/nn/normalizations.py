@@ -7,11 +7,11 @@ from typing import Literal, overload
 
 import fxad.numpy as fnp
 from fxad import dtypes, lax
-from fxad.errors import DTypeError, ParameterError, shown
+from fxad.errors import DTypeError
 from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import jit_composite
 from fxad.numpy.creation import Nested, nested_array
-from fxad.operations.arguments import flag, is_word, to_int
+from fxad.operations.arguments import flag, to_int, word
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
 from fxad.primitives.reduce import extreme_value
 from fxad.primitives.softmax import LogSoftmax, Softmax
@@ -231,8 +231,7 @@ def standardize(
             "fast" or "stable": both are stable here.
     Raises: ParameterError for another algorithm.
     """
-    if not is_word(algorithm, ("fast", "stable")):
-        raise ParameterError(f"standardize: algorithm {shown(algorithm, 40)}", remedy='use "fast" or "stable"')
+    word("standardize", "algorithm", algorithm, ("fast", "stable"))
     array = as_inexact_array("standardize", x)
     axes = normalize_axes("standardize", axis, array.ndim)
     kept = None if where is None else as_array("standardize", where, 5)

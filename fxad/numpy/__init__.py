@@ -27,7 +27,7 @@ converts them.
 
 These names of NumPy do not exist here:
 
-- functions that write into an array (`place`, `putmask`, `copyto`): use `x.at[index].set(value)` or `where`;
+- functions that write into an array (`putmask`, `copyto`): use `x.at[index].set(value)` or `where`;
 - `ufunc` and `frompyfunc`: use `vectorize`;
 - `int_`, `uint`, `longlong`, ...: a dtype states its width;
 - dtypes that programs do not have: `object_`, `character`, `flexible`, integers below 8 bits, floats of 4 and 6 bits,

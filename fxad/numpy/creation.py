@@ -27,7 +27,7 @@ from fxad.errors import (
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import apply_op, as_array, diagonal_number, to_device
 from fxad.operations import elementwise, promotion, shapes
-from fxad.operations.arguments import contained_array, flag, text, to_int
+from fxad.operations.arguments import contained_array, flag, to_int, word
 from fxad.operations.promotion import optional_dtype
 from fxad.primitives.elementwise.select import FLOOR
 from fxad.primitives.index import index_dtype
@@ -297,9 +297,7 @@ def meshgrid(*arrays: ArrayLike, copy: bool = True, sparse: bool = False, indexi
     Rule:   with `sparse` the other axes have size 1. Arrays are immutable, so `copy` has no effect.
     """
     sparse, _ = flag("meshgrid", "sparse", sparse), flag("meshgrid", "copy", copy)
-    indexing = text("meshgrid", "indexing", indexing)
-    if indexing not in ("xy", "ij"):
-        raise ParameterError(f"meshgrid: indexing must be 'xy' or 'ij', got {shown(indexing)}")
+    word("meshgrid", "indexing", indexing, ("xy", "ij"))
     vectors = [as_array("meshgrid", x, k) for k, x in enumerate(arrays)]
     sizes = [a.size for a in vectors]
     order = list(range(len(vectors)))

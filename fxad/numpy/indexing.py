@@ -466,7 +466,8 @@ def delete(
 def _traced_places(index: Array, n: int, more: int) -> Array:
     """Return indices that the program computes into an axis of size n, or up to `more` beyond it, as a vector. They are
     counted from the start, and those out of range are moved to the nearest one."""
-    places = index.ravel().astype(index_dtype((2 * n + 1,))) if index.dtype.itemsize < 8 else index.ravel()
+    wide = index_dtype((2 * n + 1,))
+    places = index.ravel().astype(wide) if index.dtype.itemsize < wide.itemsize else index.ravel()
     return binary.clip(binary.where(places < 0, places + n, places), 0, maximum(n - 1 + more, 0))
 
 
@@ -491,11 +492,10 @@ def _concrete_indices(name: str, obj: ConstantIndex, n: int, more: int) -> npt.N
         return np.flatnonzero(index)
     if index.size and index.dtype.kind not in "iu":
         raise DTypeError(f"{name}: takes an int, a slice, an array of ints or {n} bools, got {shown(obj)}")
-    places = index.astype(np.int64)
-    out_of_range = places[(places < -n) | (places >= n + more)]
+    out_of_range = index[(index < -n) | (index >= n + more)]
     if out_of_range.size:
         raise AxisError(f"{name}: index {out_of_range.flat[0]} is out of range for an axis of size {n}")
-    return places
+    return index.astype(np.int64)
 
 
 def insert(arr: ArrayLike, obj: ConstantIndex, values: ArrayLike, axis: int | None = None) -> Array:

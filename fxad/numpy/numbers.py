@@ -9,7 +9,7 @@ from typing import Final, cast
 import numpy as np
 
 from fxad import dtypes, lax
-from fxad.errors import DTypeError, ParameterError, shown
+from fxad.errors import DTypeError, ParameterError
 from fxad.numpy.apply import as_array
 from fxad.numpy.binary import (
     array_equal,
@@ -29,7 +29,7 @@ from fxad.numpy.shapes import broadcast_arrays, concat, moveaxis
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, exp2, expm1, isinf, isnan, log1p, trunc
 from fxad.operations import promotion
-from fxad.operations.arguments import contained_array, no_out, text, to_int
+from fxad.operations.arguments import contained_array, no_out, to_int, word
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, aval_of
 from fxad.tracing.traced_numbers import is_number
@@ -84,7 +84,6 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
 
     Rule:   the first element is the highest bit for `bitorder` "big", the lowest for "little".
     """
-    bitorder = text("packbits", "bitorder", bitorder)
     axis = None if axis is None else to_int("packbits", "axis", axis)
     array = as_array("packbits", a)
     if array.dtype in dtypes.INEXACT:
@@ -98,7 +97,6 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
 def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Unpack uint8 along an axis into bits, as uint8 0 and 1. None flattens `a`. `count` is the number of bits to
     return; a negative count drops bits from the end."""
-    bitorder = text("unpackbits", "bitorder", bitorder)
     axis = None if axis is None else to_int("unpackbits", "axis", axis)
     count = None if count is None else to_int("unpackbits", "count", count)
     array = as_array("unpackbits", a)
@@ -118,8 +116,7 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, 
 
 
 def _bit_positions(bitorder: str, name: str) -> tuple[int, ...]:
-    if bitorder not in ("big", "little"):
-        raise ParameterError(f"{name}: bitorder must be 'big' or 'little', got {shown(bitorder)}")
+    word(name, "bitorder", bitorder, ("big", "little"))
     return tuple(range(7, -1, -1)) if bitorder == "big" else tuple(range(8))
 
 

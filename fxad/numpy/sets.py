@@ -8,7 +8,7 @@ import numpy as np
 
 from fxad import dtypes
 from fxad.core.sizes.lower_bounds import at_least
-from fxad.errors import ParameterError, ShapeError, shown
+from fxad.errors import ShapeError
 from fxad.ir import NDArray
 from fxad.lax.placement import place_like_operands
 from fxad.numpy.apply import as_array
@@ -19,7 +19,7 @@ from fxad.numpy.shapes import concat, flip, moveaxis
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.value_dependent import as_indices, concrete_value
-from fxad.operations.arguments import flag, is_word
+from fxad.operations.arguments import flag, word
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike, asarray, aval_of
 
@@ -228,10 +228,7 @@ def isin(
             first for few test elements. Complex numbers are compared.
     Raises: ParameterError for another method.
     """
-    if not is_word(method, ("auto", "compare_all", "binary_search", "sort")):
-        raise ParameterError(
-            f"isin: method {shown(method, 40)}", remedy='use "auto", "compare_all", "binary_search" or "sort"'
-        )
+    word("isin", "method", method, ("auto", "compare_all", "binary_search", "sort"))
     invert = flag("isin", "invert", invert)
     flag("isin", "assume_unique", assume_unique)
     array, among = as_array("isin", element), as_array("isin", test_elements, 1).ravel()

@@ -218,7 +218,7 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 
     return array_split(ary, positions, axis)
 
 
-_MOST: Final = 1 << 16  # parts, most of them empty
+_MOST: Final = 1 << 16  # greatest number of parts: most of so many would be empty
 
 
 def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:

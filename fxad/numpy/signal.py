@@ -22,7 +22,7 @@ from fxad.numpy.special import i0
 from fxad.numpy.types import finfo, result_type
 from fxad.numpy.unary import abs, cos, isfinite, isnan, sqrt
 from fxad.operations import promotion
-from fxad.operations.arguments import one_or_more, plain_ints, text, to_int
+from fxad.operations.arguments import one_or_more, plain_ints, to_int, word
 from fxad.operations.axes import normalize_axes, normalize_axis_index
 from fxad.operations.precision import PrecisionLike, to_precision
 from fxad.operations.promotion import optional_dtype
@@ -42,7 +42,6 @@ def convolve(
 ) -> Array:
     """Return the convolution of two vectors: for every overlap ("full"), for as many as the longer one has elements, in
     the middle ("same"), or for complete overlaps ("valid")."""
-    mode = text("convolve", "mode", mode)
     return _convolve_checked("convolve", a, v, mode, precision, preferred_element_type)
 
 
@@ -55,7 +54,6 @@ def correlate(
     preferred_element_type: object = None,
 ) -> Array:
     """Return the cross-correlation of two vectors: `convolve` of a and the reversed conjugate of v."""
-    mode = text("correlate", "mode", mode)
     return _convolve_checked("correlate", a, v, mode, precision, preferred_element_type)
 
 
@@ -63,8 +61,7 @@ def _convolve_checked(
     name: str, a: ArrayLike, v: ArrayLike, mode: str, precision: PrecisionLike, preferred: object
 ) -> Array:
     x, y = as_array(name, a), as_array(name, v, 1)
-    if mode not in _OVERLAPS:
-        raise ParameterError(f"{name}: mode {shown(mode)} is not one of {' '.join(_OVERLAPS)}")
+    word(name, "mode", mode, _OVERLAPS)
     for k, array in enumerate((x, y)):
         if array.ndim > 1 or array.size == 0:
             raise ShapeError(f"{name}: argument {k} must be a vector that is not empty, got {array.aval}")
@@ -262,6 +259,7 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axi
     at = as_array("trapezoid", x, 1)
     if at.ndim == 1 and at.shape != (array.shape[k],):
         raise ShapeError(f"trapezoid: coordinates {at.aval} for axis {axis} of {array.aval}")
+    # the axis counts in the axes of x, as in NumPy, and x may have fewer than y: a negative number is right for both
     return jit_composite(_trapezoid, array, at, None, axis if at.ndim > 1 else k)
 
 

@@ -33,6 +33,7 @@ from fxad.numpy.unary import ceil, floor, isinf, isnan, real, rint, sqrt
 from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.operations.promotion import NumberKind, optional_dtype
+from fxad.operations.reductions import moment_dtypes
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 from fxad.tracing.traced_numbers import TracedNumber
@@ -41,17 +42,13 @@ Probabilities: TypeAlias = "ArrayLike | Sequence[float]"
 
 
 def to_statistics_dtype(x: Array) -> Array:
-    """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32.
-
-    The rule, with that of `statistics_dtype`, is that of `operations.reductions.to_moment_dtype` without a requested
-    dtype.
-    """
-    return x.astype(dtypes.accumulated(x.dtype) if x.dtype in dtypes.INEXACT else dtypes.float64)
+    """Return x in the dtype in which its statistics are computed: float64 for integers and bools, at least float32."""
+    return x.astype(moment_dtypes(x.dtype)[0])
 
 
 def statistics_dtype(x: Array) -> DType:
     """Return the dtype of the statistics of x: float32 for integers and bools."""
-    return x.dtype if x.dtype in dtypes.INEXACT else dtypes.float32
+    return moment_dtypes(x.dtype)[1]
 
 
 # --------------------------------------------------------------------------------------------------------- averages
@@ -444,11 +441,15 @@ def _unweighted_quantiles(
         far = a * (1 - share) + b * share
         near = where(share < 0.5, a + gap * share, b - gap * (1 - share))
         a = where(share == 1, b, where(isinf(gap), far, near))
-    wrong = (probabilities < 0) | (probabilities > 1) | isnan(probabilities)
+    wrong = _is_no_probability(probabilities)
     if y.dtype in dtypes.FLOATING:
         wrong = wrong | ((n == 0) if skip_nans else missing[..., -1:])
         a = where(wrong, np.nan, a)
     return _quantile_axes_first(a.astype(dtype), x, q, axes, keepdims)
+
+
+def _is_no_probability(q: Array) -> Array:
+    return (q < 0) | (q > 1) | isnan(q)
 
 
 def _take_last_axis(y: Array, indices: Array) -> Array:
@@ -469,8 +470,9 @@ def _quantile_positions(n: Array, q: Array, method: str) -> Array:
         return ceil(position) if method == "inverted_cdf" else position
     if method == "closest_observation":
         position = n * q - 1.5
-        even = (position == floor(position)) & (floor(position) % 2 == 1)
-        return where(even, floor(position), floor(position) + 1)
+        # position 1 is the second element: halfway between two elements, the one with the even number counts
+        has_even_number = (position == floor(position)) & (floor(position) % 2 == 1)
+        return where(has_even_number, floor(position), floor(position) + 1)
     position = (n - 1) * q
     if method == "midpoint":
         return (floor(position) + ceil(position)) / 2
@@ -500,7 +502,7 @@ def _weighted_quantiles(
     index = here.argmax(-1)
     out = take_along_axis(y, index, mode="promise_in_bounds")
     if y.dtype in dtypes.FLOATING:
-        wrong = (probabilities < 0) | (probabilities > 1) | isnan(probabilities)
+        wrong = _is_no_probability(probabilities)
         # a negative, infinite or nan weight, or none above 0, selects nothing
         no_weights = ~((total > 0) & (total < np.inf)) | (w < 0).any(-1, keepdims=True)
         wrong = wrong | no_weights | (False if skip_nans else missing.any(-1, keepdims=True))

@@ -73,11 +73,16 @@ def repeat(
         raise ParameterError(f"repeat: counts {aval} must be integers, one or {n} of them")
     if total_repeat_length is not None:
         (total_repeat_length,) = as_shape((total_repeat_length,))
-        wide = index_dtype((total_repeat_length,))
-        ends = cumulative_sum(broadcast_to(repeats, (n,)), dtype=None if wide is dtypes.int32 else wide)
+        wanted = asarray(repeats)
+        if wanted.dtype.itemsize < 4:  # int8 has no size to compare with
+            wanted = wanted.astype(dtypes.int32)
+        if total_repeat_length <= dtypes.RANGES[wanted.dtype][1]:  # a larger one fills the result too, and sums fit
+            wanted = minimum(wanted, total_repeat_length)
+        ends = cumulative_sum(broadcast_to(wanted, (n,)), dtype=index_dtype((n * total_repeat_length,)))
         at = searchsorted(ends, arange(total_repeat_length), side="right")
         return take(array, minimum(at, n - 1), axis=k, mode="promise_in_bounds")
     counts = concrete_value("repeat", repeats, "use a Python int, or say total_repeat_length", 1)
-    if np.any(counts.astype(np.int64) < 0):
-        raise ParameterError(f"repeat: counts {shown(counts)} are below 0")
-    return take(array, as_indices(np.repeat(np.arange(n), np.broadcast_to(counts, (n,))), n), axis=k)
+    if np.any(np.less(counts, 0) | np.greater(counts, np.iinfo(np.int64).max)):
+        raise ParameterError(f"repeat: counts {shown(counts)} are below 0, or beyond int64")
+    places = np.repeat(np.arange(n), np.broadcast_to(counts.astype(np.int64), (n,)))
+    return take(array, as_indices(places, n), axis=k)

@@ -197,6 +197,16 @@ def is_word(value: object, words: Container[str | None]) -> bool:
     return (value is None or isinstance(value, str)) and value in words
 
 
+def word(op: str, what: str, value: T, words: Iterable[str | None]) -> T:
+    """Return an option that is one of some words, of which None can be one. Raises: ParameterError for another
+    value."""
+    words = tuple(words)
+    if is_word(value, words):
+        return value
+    *others, last = [str(w) if w is None else f'"{w}"' for w in words]
+    raise ParameterError(f"{op}: {what} {shown(value, 40)}", remedy=f"use {', '.join(others)} or {last}")
+
+
 def function(op: str, what: str, value: F) -> F:
     """Return a function. Raises: ArgumentError for a value that cannot be called."""
     if callable(value):

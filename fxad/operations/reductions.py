@@ -19,7 +19,7 @@ from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive
 from fxad.operations.arguments import flag
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
-from fxad.operations.promotion import convert, to_inexact_dtype
+from fxad.operations.promotion import convert
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, CumSum
@@ -131,6 +131,12 @@ def _reduce(
 # -------------------------------------------------------------------------------------------------------- moments
 
 
+def moment_dtypes(dtype: DType) -> tuple[DType, DType]:
+    """Return the dtype in which moments of an array of this dtype are computed, at least float32, and the dtype of the
+    moments. Those of integers and bools are computed in float64, and are float32."""
+    return (dtypes.accumulated(dtype), dtype) if dtype in dtypes.INEXACT else (dtypes.float64, dtypes.float32)
+
+
 def to_moment_dtype(name: str, emit: Emit, x: Atom, requested: DType | None) -> tuple[Atom, DType]:
     """Return x in the dtype in which its moments are computed, and the dtype of the moments.
 
@@ -139,10 +145,8 @@ def to_moment_dtype(name: str, emit: Emit, x: Atom, requested: DType | None) -> 
     if requested is not None and requested not in dtypes.INEXACT:
         check_moment_dtype(name, requested)
         return convert(emit, convert(emit, x, requested), dtypes.float64), requested
-    if requested is None and x.aval.dtype not in dtypes.INEXACT:
-        return convert(emit, x, dtypes.float64), dtypes.float32
-    dtype = to_inexact_dtype(requested or x.aval.dtype)
-    return convert(emit, x, dtypes.accumulated(dtype)), dtype
+    computed, dtype = moment_dtypes(requested or x.aval.dtype)
+    return convert(emit, x, computed), dtype
 
 
 def check_moment_dtype(name: str, requested: DType) -> None:

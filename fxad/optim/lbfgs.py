@@ -25,6 +25,9 @@ class LbfgsState(Generic[P]):
 
     `count`: steps made. `params`, `gradient`: those of the last step. `moves`, `changes`: the last `memory_size`
     differences of parameters and of gradients, stacked along axis 0. `weights`: 1 / <change, move> of each.
+
+    The stacks are ring buffers. The difference between the steps k - 1 and k, which step k stores, is in the slot
+    (k - 1) % memory_size.
     """
 
     count: Array
@@ -87,7 +90,11 @@ class Lbfgs:
         return step, replace(state, count=state.count + 1)
 
     def remember(self, state: LbfgsState[P], params: P, gradient: P) -> LbfgsState[P]:
-        """Return the state with the differences since the last step, if there was one, in the place of the oldest."""
+        """Return the state with the differences since the last step, if there was one, in the place of the oldest.
+
+        `state.count` is the number of the step that is being made, from 0. It is so in the result too: `update` counts
+        the step at its end.
+        """
         place = (state.count - 1) % self.memory_size
         some = state.count > 0
         move = tree.map(lambda a, b: fnp.where(some, a - b, 0), params, state.params)
@@ -108,7 +115,10 @@ class Lbfgs:
         )
 
     def direction(self, state: LbfgsState[P]) -> P:
-        """Return the two-loop recursion. The first Hessian is a multiple of the identity that fits the last step."""
+        """Return the two-loop recursion. The first Hessian is a multiple of the identity that fits the last step.
+
+        `state` is the result of `remember`: its `count` is the number of the step that is being made.
+        """
         newest = (state.count - 1) % self.memory_size
         order = (state.count + fnp.arange(self.memory_size)) % self.memory_size  # from the oldest to the newest
 

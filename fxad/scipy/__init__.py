@@ -1,7 +1,8 @@
 """SciPy's functions at SciPy's paths, over fxad arrays: `special`, `linalg`, `stats`, `optimize`, `signal` and more.
 
-Each is a function of `fxad.lax`, `fxad.nn` or `fxad.numpy.linalg` under SciPy's name, with SciPy's defaults. Arguments
-promote and broadcast; integers become float32.
+The names, argument orders and defaults are SciPy's. Where `fxad.lax`, `fxad.nn` or `fxad.numpy.linalg` has the
+function, it is that one; the others are written here, over `fxad.numpy`. Arguments promote and broadcast; integers
+become float32.
 """
 
 from fxad.core.lazy_exports import lazy_exports

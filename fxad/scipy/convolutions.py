@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes, lax, numpy as fnp
-from fxad.errors import ParameterError, ShapeError, shown
+from fxad.errors import ShapeError
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import is_word
+from fxad.operations.arguments import word
 from fxad.operations.axes import normalize_axes
 from fxad.operations.precision import PrecisionLike
 from fxad.scipy.arguments import floats
@@ -107,8 +107,7 @@ def _by_fft(x: Array, y: Array, mode: str, axes: tuple[int, ...]) -> Array:
 def _convolve(
     name: str, in1: ArrayLike, in2: ArrayLike, mode: str, method: str, precision: PrecisionLike, correlated: bool
 ) -> Array:
-    if not is_word(method, ("auto", "direct", "fft")):
-        raise ParameterError(f"{name}: method {shown(method, 40)}", remedy='use "auto", "direct" or "fft"')
+    word(name, "method", method, ("auto", "direct", "fft"))
     x, y = _in_common_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
     if method == "fft" and x.dtype in dtypes.INEXACT:
@@ -124,8 +123,7 @@ def _in_common_dtype(name: str, in1: ArrayLike, in2: ArrayLike) -> list[Array]:
 
 
 def _check_signals(name: str, x: Array, y: Array, mode: str) -> None:
-    if not is_word(mode, _OVERLAPS):
-        raise ParameterError(f"{name}: mode {shown(mode, 40)}", remedy='use "full", "same" or "valid"')
+    word(name, "mode", mode, _OVERLAPS)
     if x.ndim != y.ndim or x.size == 0 or y.size == 0:
         raise ShapeError(
             f"{name}: takes two arrays of the same number of axes, not empty, got {x.aval} and {y.aval}",
@@ -179,9 +177,7 @@ def _convolve_matrices(
     precision: PrecisionLike,
     correlated: bool,
 ) -> Array:
-    pad_mode = _PAD_MODES[boundary] if is_word(boundary, _PAD_MODES) else None
-    if pad_mode is None:
-        raise ParameterError(f"{name}: boundary {shown(boundary, 40)}", remedy='use "fill", "wrap" or "symm"')
+    pad_mode = _PAD_MODES[word(name, "boundary", boundary, _PAD_MODES)]
     x, y = _in_common_dtype(name, in1, in2)
     _check_signals(name, x, y, mode)
     if x.ndim != 2:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from fxad import lax, numpy as fnp
+from fxad import dtypes, lax, numpy as fnp
 from fxad.api.custom_function import custom_jvp
 from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.tracing.array import Array, ArrayLike
@@ -39,11 +39,14 @@ def exp1(x: ArrayLike) -> Array:
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """Return the integral of exp(-x t) / t**n from 1 to inf, for whole 0 <= n <= 2**31 and x >= 0; nan elsewhere."""
+    """Return the integral of exp(-x t) / t**n from 1 to inf, for whole 0 <= n < 2**31 and x >= 0; nan elsewhere."""
     (a,) = broadcast_floats("expn", *reals("expn", x))
     order = fnp.asarray(n)
-    fits = fnp.abs(order.astype(np.float32)) <= 2**31  # nan does not: its result is nan, as for -1
-    whole = fnp.where(fits, order, -1).astype(np.int32)
+    if order.dtype.itemsize < 4 or order.dtype == np.bool_:
+        order = order.astype(np.float32)  # int8 has no 2**31
+    in_range = order <= 2**31 - 1 if order.dtype in dtypes.INTEGER else order < 2**31  # before int32 wraps around
+    fits = (order >= 0) & in_range  # nan does not fit
+    whole = fnp.where(fits, fnp.where(fits, order, 0).astype(np.int32), -1)  # the result of -1 is nan
     return _expn(*fnp.broadcast_arrays(whole, a))
 
 

@@ -32,6 +32,8 @@ def wofz(z: ArrayLike) -> Array:
     gone = (across - down) * (across + down) > 800  # exp(-z^2) is 0
     x, y = fnp.where(low & ~gone, a.real, 0), fnp.where(low & ~gone, a.imag, 0)
     growth = 2 * fnp.exp((y - x) * (y + x))
+    # On the imaginary axis, down to an infinite y, the phase is 0 and so is its sine. Products of 0 and an infinity
+    # would be nan.
     phase = -2 * x * fnp.where(x == 0, fnp.maximum(y, -fnp.finfo(y.dtype).max), y)
     sine = fnp.where(fnp.isinf(growth) & (phase == 0), 0, growth) * fnp.sin(phase)
     mirrored = fnp.where(gone, 0, lax.complex(growth * fnp.cos(phase), sine)) - upper
@@ -59,7 +61,7 @@ _WEIDEMAN: Final = _coefficients(_N)
 # where the continued fraction has all digits; the derivative of the other formula loses those of 2 z^2
 _FAR_IN_DOUBLE: Final = 8.0
 _FAR_IN_SINGLE: Final = 4.5
-_FRACTION: Final = 20  # its terms
+_FRACTION: Final = 20  # number of terms of the continued fraction
 
 
 def _upper(z: Array) -> Array:

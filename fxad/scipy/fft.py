@@ -9,12 +9,12 @@ from typing import Final
 from fxad import dtypes, lax, numpy as fnp
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import is_word, to_int, to_ints
+from fxad.operations.arguments import to_int, to_ints, word
 from fxad.operations.axes import normalize_axes, normalize_axis_index, normalize_axis_tuple
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
-_NORMS: Final = (None, "backward", "ortho", "forward")
+_NORMS: Final = ("backward", "ortho", "forward", None)
 
 
 def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:  # noqa: A002 -- SciPy's name
@@ -85,8 +85,7 @@ def _transform(name: str, x: ArrayLike, kind: int, n: int | None, axis: int, nor
     number = to_int(name, "type", kind)
     if number not in (2, 3):
         raise ParameterError(f"{name}: type {shown(kind, 40)}", remedy="types 2 and 3 are there")
-    if not is_word(norm, _NORMS):
-        raise ParameterError(f"{name}: norm {shown(norm, 40)}", remedy='use "backward", "ortho" or "forward"')
+    word(name, "norm", norm, _NORMS)
     size = array.shape[k] if n is None else to_int(name, "n", n)
     if size < 1:
         raise ParameterError(f"{name}: n is {size}", remedy="give a size of 1 or more")

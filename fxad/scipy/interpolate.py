@@ -9,9 +9,9 @@ from typing import final
 import numpy as np
 
 from fxad import dtypes, numpy as fnp
-from fxad.errors import ParameterError, ShapeError, shown
+from fxad.errors import ParameterError, ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array
-from fxad.operations.arguments import flag, is_word, to_tuple
+from fxad.operations.arguments import flag, to_tuple, word
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike
 
@@ -105,8 +105,7 @@ class RegularGridInterpolator:
 
 
 def _method(method: str) -> str:
-    if not is_word(method, ("linear", "nearest")):
-        raise ParameterError(f"RegularGridInterpolator: method {shown(method, 40)}", remedy='use "linear" or "nearest"')
+    word("RegularGridInterpolator", "method", method, ("linear", "nearest"))
     return method
 
 

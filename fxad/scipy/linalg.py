@@ -1,7 +1,7 @@
 """Linear algebra, as in `scipy.linalg`: its names, argument orders and defaults.
 
-`overwrite_a`, `overwrite_b`, `check_finite`, `debug` and `lapack_driver` say how SciPy computes. They are accepted and
-change no result: nothing is overwritten, and a matrix with nan gives nan.
+`overwrite_a`, `overwrite_b`, `check_finite`, `debug`, `lapack_driver` and `lwork` say how SciPy computes. They are
+accepted and change no result: nothing is overwritten, and a matrix with nan gives nan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxad.numpy.apply import as_array, as_inexact_array
 from fxad.numpy.composites import promote_arguments
 from fxad.numpy.linalg import block_diag
 from fxad.numpy.linalg.decompositions import pivoted_qr
-from fxad.operations.arguments import check_flags, flag, is_word, to_int, to_ints
+from fxad.operations.arguments import check_flags, flag, to_int, to_ints, word
 from fxad.scipy.arguments import floats
 from fxad.scipy.matrix_functions import funm, hessenberg, rsf2csf, schur, solve_sylvester, sqrtm
 from fxad.support.absent import absent
@@ -141,9 +141,10 @@ def qr(
     Raises: ParameterError for another mode than "full", "economic" or "r".
     """
     check_flags("qr", overwrite_a=overwrite_a, check_finite=check_finite)
+    if lwork is not None:
+        to_int("qr", "lwork", lwork)
     pivoting = flag("qr", "pivoting", pivoting)
-    if not is_word(mode, ("full", "economic", "r")):
-        raise ParameterError(f"qr: mode {shown(mode, 40)}", remedy='use "full", "economic" or "r"')
+    word("qr", "mode", mode, ("full", "economic", "r"))
     if pivoting:
         parts = pivoted_qr(a, mode == "full" or mode == "r")
         return parts[1:] if mode == "r" else parts
@@ -171,8 +172,7 @@ def solve(
     Raises: ParameterError for another `assume_a` than "gen", "sym", "her" or "pos".
     """
     check_flags("solve", overwrite_a=overwrite_a, overwrite_b=overwrite_b, debug=debug, check_finite=check_finite)
-    if not is_word(assume_a, ("gen", "sym", "her", "pos")):
-        raise ParameterError(f"solve: assume_a {shown(assume_a, 40)}", remedy='use "gen", "sym", "her" or "pos"')
+    word("solve", "assume_a", assume_a, ("gen", "sym", "her", "pos"))
     lower = flag("solve", "lower", lower)
     if assume_a == "pos":
         return linalg.cho_solve(linalg.cho_factor(a, lower), b)
@@ -327,8 +327,7 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     vector = _vector("convolution_matrix", a)
     if not fnp.ndim(a):
         raise ShapeError("convolution_matrix: a is a number", remedy="give a vector, such as [a]")
-    if not is_word(mode, ("full", "same", "valid")):
-        raise ParameterError(f"convolution_matrix: mode {shown(mode, 40)}", remedy='use "full", "same" or "valid"')
+    word("convolution_matrix", "mode", mode, ("full", "same", "valid"))
     size = to_int("convolution_matrix", "n", n)
     m = vector.shape[0]
     if size < 1 or not m:
@@ -345,8 +344,7 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
 def dft(n: int, scale: str | None = None, *, dtype: object = None) -> Array:
     """Return the matrix of the Fourier transform of n elements; `scale` is "sqrtn" or "n" to divide by these."""
     size = to_int("dft", "n", n)
-    if not is_word(scale, (None, "sqrtn", "n")):
-        raise ParameterError(f"dft: scale {shown(scale, 40)}", remedy='use "sqrtn", "n" or None')
+    word("dft", "scale", scale, ("sqrtn", "n", None))
     kind = dtypes.complex64 if dtype is None else dtypes.as_dtype(dtype)
     if kind not in dtypes.COMPLEX:
         raise DTypeError(f"dft: dtype {kind}", remedy="the matrix is complex: use complex64 or complex128")
@@ -399,8 +397,7 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 def pascal(n: int, kind: str | None = None) -> Array:
     """Return the matrix of binomial coefficients: "symmetric" (None), "lower" or "upper"."""
     size = _size_on_host("pascal", n, 4096)
-    if not is_word(kind, (None, "symmetric", "lower", "upper")):
-        raise ParameterError(f"pascal: kind {shown(kind, 40)}", remedy='use "symmetric", "lower" or "upper"')
+    word("pascal", "kind", kind, ("symmetric", "lower", "upper", None))
     if kind in ("lower", "upper"):
         lower = _binomials(size)
         return _to_float32(lower if kind == "lower" else lower.T)
@@ -431,8 +428,7 @@ def _to_float32(values: NDArray) -> Array:
 def invpascal(n: int, kind: str | None = None) -> Array:
     """Return the inverse of `pascal(n, kind)`, whose elements are whole numbers."""
     size = _size_on_host("invpascal", n, 4096)
-    if not is_word(kind, (None, "symmetric", "lower", "upper")):
-        raise ParameterError(f"invpascal: kind {shown(kind, 40)}", remedy='use "symmetric", "lower" or "upper"')
+    word("invpascal", "kind", kind, ("symmetric", "lower", "upper", None))
     k = np.arange(size)
     signs = np.where((k[:, None] + k[None, :]) % 2 == 0, 1.0, -1.0)
     lower = _binomials(size)
@@ -467,8 +463,7 @@ def qr_multiply(
     """
     check_flags("qr_multiply", overwrite_a=overwrite_a, overwrite_c=overwrite_c)
     pivoting = flag("qr_multiply", "pivoting", pivoting)
-    if not is_word(mode, ("right", "left")):
-        raise ParameterError(f"qr_multiply: mode {shown(mode, 40)}", remedy='use "right" or "left"')
+    word("qr_multiply", "mode", mode, ("right", "left"))
     q, *rest = pivoted_qr(a, False) if pivoting else linalg.qr(a)
     q = fnp.conj(q) if flag("qr_multiply", "conjugate", conjugate) else q
     return (fnp.matmul(q, c) if mode == "left" else fnp.matmul(c, q)), *rest
@@ -481,10 +476,8 @@ def polar(a: ArrayLike, side: str = "right", *, method: str = "svd") -> tuple[Ar
     Type:   `method` is "svd" or "qdwh", of which the results are the same: both are computed by the singular values.
     Raises: ParameterError for another side or method.
     """
-    if not is_word(method, ("svd", "qdwh")):
-        raise ParameterError(f"polar: method {shown(method, 40)}", remedy='use "svd" or "qdwh"')
-    if not is_word(side, ("right", "left")):
-        raise ParameterError(f"polar: side {shown(side, 40)}", remedy='use "right" or "left"')
+    word("polar", "method", method, ("svd", "qdwh"))
+    word("polar", "side", side, ("right", "left"))
     u, s, vh = linalg.svd(a, full_matrices=False)
     if side == "right":
         positive = fnp.conj(fnp.matrix_transpose(vh)) * s[..., None, :] @ vh
@@ -546,10 +539,7 @@ def eigh_tridiagonal(
     Cost:   that of the dense matrix.
     Raises: ParameterError for a selection by value, whose size depends on values; ShapeError.
     """
-    if not is_word(select, ("a", "i")):
-        raise ParameterError(
-            f"eigh_tridiagonal: select {shown(select, 40)}", remedy='use "a", or "i" with select_range'
-        )
+    word("eigh_tridiagonal", "select", select, ("a", "i"))
     if (select == "i") != (select_range is not None):
         raise ParameterError('eigh_tridiagonal: select_range goes with select="i"', remedy="give both")
     middle, beside = floats("eigh_tridiagonal", _vector("eigh_tridiagonal", d), _vector("eigh_tridiagonal", e))

@@ -15,7 +15,7 @@ from fxad.api.directional import jvp
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy import linalg
 from fxad.numpy.composites import jit_composite, jit_composite_all
-from fxad.operations.arguments import check_flags, flag, function, is_word, number
+from fxad.operations.arguments import check_flags, flag, function, number, word
 from fxad.primitives.linalg.schur import Schur
 from fxad.scipy.arguments import floats
 from fxad.tracing.array import Array, ArrayLike, binder
@@ -66,8 +66,7 @@ def schur(
     check_flags("schur", overwrite_a=overwrite_a, check_finite=check_finite)
     if sort is not None:
         raise ParameterError(f"schur: sort {shown(sort, 40)}: eigenvalues are not ordered", remedy="leave it out")
-    if not is_word(output, ("real", "complex", "r", "c")):
-        raise ParameterError(f"schur: output {shown(output, 40)}", remedy='use "real" or "complex"')
+    word("schur", "output", output, ("real", "complex", "r", "c"))
     (x,) = _square("schur", a)
     return _schur(_as_complex(x) if output in ("complex", "c") else x)
 
@@ -197,8 +196,7 @@ def solve_sylvester(
     Raises: ParameterError for another method; ShapeError.
     Source: Bartels and Stewart, Solution of the matrix equation AX + XB = C (1972)
     """
-    if not is_word(method, ("schur", "eigen")):
-        raise ParameterError(f"solve_sylvester: method {shown(method, 40)}", remedy='use "schur" or "eigen"')
+    word("solve_sylvester", "method", method, ("schur", "eigen"))
     least = 0.0 if tol is None else number("solve_sylvester", "tol", tol)
     c = floats("solve_sylvester", A, B, C)[2]
     x, y = [z.astype(c.dtype) for z in _square("solve_sylvester", A, B)]

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Final
 
 from fxad import dtypes, numpy as fnp
-from fxad.errors import ParameterError, ShapeError, shown
+from fxad.errors import ParameterError, ShapeError
 from fxad.ir import NDArray
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite, promote_arguments
-from fxad.operations.arguments import is_word, to_int, to_tuple
+from fxad.operations.arguments import to_int, to_tuple, word
 from fxad.operations.promotion import to_inexact_dtype
 from fxad.tracing.array import Array, ArrayLike
 
@@ -39,8 +39,7 @@ def map_coordinates(
     """
     array = as_array("map_coordinates", input)
     mode = _SYNONYMS.get(mode, mode) if isinstance(mode, str) else mode
-    if not is_word(mode, _MODES):
-        raise ParameterError(f"map_coordinates: mode {shown(mode, 40)}", remedy=f"use one of {', '.join(_MODES)}")
+    word("map_coordinates", "mode", mode, _MODES)
     order = to_int("map_coordinates", "order", order)
     if order not in (0, 1):
         raise ParameterError(f"map_coordinates: order {order}", remedy="orders 0 and 1 are there")

@@ -148,8 +148,8 @@ class _Dense:
 
 @dataclass(frozen=True)
 class _Limited:
-    """L-BFGS: the last steps. `remember` and `direction` take the count before a step; the stored state has the count
-    after it."""
+    """L-BFGS: the last steps. `remember` and `direction` take the number of a step, from 0. Between two calls,
+    the `count` of the memory is the number of steps made."""
 
     optimizer: Lbfgs
 
@@ -158,6 +158,7 @@ class _Limited:
         return replace(state, count=state.count + 1)
 
     def times(self, memory: LbfgsState[Array], gradient: Array) -> Array:
+        # the number of the step that stored the newest difference: `count` has counted that step already
         return self.optimizer.direction(replace(memory, count=memory.count - 1))
 
     def after(

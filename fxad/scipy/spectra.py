@@ -10,7 +10,7 @@ from fxad import dtypes, numpy as fnp
 from fxad.errors import ParameterError, ShapeError, shown
 from fxad.numpy.apply import as_array
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import flag, is_word, to_int
+from fxad.operations.arguments import flag, is_word, to_int, word
 from fxad.operations.axes import normalize_axis_index, normalize_axis_tuple
 from fxad.scipy.arguments import floats
 from fxad.scipy.trends import detrend_pieces
@@ -172,8 +172,7 @@ def _scale_of_transform(window: Array, rate: Array, density: bool) -> Array:
 
 def _transform_scaling(name: str, scaling: str) -> str:
     """Return the scaling of `_spectra` for that of a transform. Raises: ParameterError."""
-    if not is_word(scaling, ("psd", "spectrum")):
-        raise ParameterError(f"{name}: scaling {shown(scaling, 40)}", remedy='use "psd" or "spectrum"')
+    word(name, "scaling", scaling, ("psd", "spectrum"))
     return "density" if scaling == "psd" else "spectrum"
 
 
@@ -193,8 +192,7 @@ def _averaged_spectra(
     average: str,
 ) -> tuple[Array, Array]:
     axis = to_int(name, "axis", axis)
-    if not is_word(average, ("mean", "median")):
-        raise ParameterError(f"{name}: average {shown(average, 40)}", remedy='use "mean" or "median"')
+    word(name, "average", average, ("mean", "median"))
     freqs, _, spectra = _spectra(
         name, x, y, fs, window, nperseg, noverlap, nfft, detrend, onesided, scaling, axis, None, False
     )
@@ -231,12 +229,8 @@ def _spectra(
     transform (y is None), else at the axis before."""
     axis, onesided = to_int(name, "axis", axis), flag(name, "return_onesided", onesided)
     padded = flag(name, "padded", padded)
-    if not is_word(scaling, ("density", "spectrum")):
-        raise ParameterError(f"{name}: scaling {shown(scaling, 40)}", remedy='use "density" or "spectrum"')
-    if not is_word(boundary, (None, "zeros", "even", "odd", "constant")):
-        raise ParameterError(
-            f"{name}: boundary {shown(boundary, 40)}", remedy='use "zeros", "even", "odd", "constant" or None'
-        )
+    word(name, "scaling", scaling, ("density", "spectrum"))
+    word(name, "boundary", boundary, ("zeros", "even", "odd", "constant", None))
     if detrend_by is not False and not is_word(detrend_by, ("constant", "linear")):
         raise ParameterError(f"{name}: detrend {shown(detrend_by, 40)}", remedy='use "constant", "linear" or False')
     arrays = floats(name, x) if y is None or y is x else floats(name, x, y)

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Literal
 
 from fxad import numpy as fnp
-from fxad.errors import ParameterError, shown
+from fxad.errors import ParameterError
 from fxad.numpy.apply import as_inexact_array
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import check_flags, is_word, one_or_more
+from fxad.operations.arguments import check_flags, one_or_more, word
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
@@ -30,8 +30,7 @@ def detrend(
     check_flags("detrend", overwrite_data=overwrite_data)
     array = as_inexact_array("detrend", data)
     k = normalize_axis_index("detrend", axis, array.ndim)
-    if not is_word(type, ("linear", "constant")):
-        raise ParameterError(f"detrend: type {shown(type, 40)}", remedy='use "linear" or "constant"')
+    word("detrend", "type", type, ("linear", "constant"))
     numbers = one_or_more("detrend", "bp", bp)
     breaks = (numbers,) if isinstance(numbers, int) else numbers
     n = array.shape[k]

@@ -412,12 +412,12 @@ def _head(what: str, text: str) -> dict[str, Any]:
     try:
         head = json.loads(text)
         version, names, as_bytes = head["version"], head["names"], head["dtypes"]
-        described: Json = head["tree"]
+        structure: Json = head["tree"]
         fits = all([isinstance(name, str) for name in names]) and all(
             [isinstance(part, str) for item in as_bytes.items() for part in item]
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        fits, version, names, as_bytes, described = False, _VERSION, [], {}, None
+        fits, version, names, as_bytes, structure = False, _VERSION, [], {}, None
     if type(version) is not int or not 1 <= version <= _VERSION:
         raise FileFormatError(
             f"{what} was written by a version of fxad that writes version {shown(version, 20)},"
@@ -426,7 +426,7 @@ def _head(what: str, text: str) -> dict[str, Any]:
         )
     if not fits or not isinstance(names, list):
         raise FileFormatError(f"{what}: its metadata do not describe a tree", remedy=_REMEDY)
-    return {"tree": described, "names": names, "dtypes": as_bytes}
+    return {"tree": structure, "names": names, "dtypes": as_bytes}
 
 
 _STORED: Final[Mapping[str, dtypes.DType]] = MappingProxyType(

@@ -13,8 +13,7 @@ from typing import Final
 from fxad import runtime
 from fxad.errors import ArgumentError, CompileError, ParameterError, described
 from fxad.lower import lower_jaxpr
-from fxad.lowering.nesting import check_nesting
-from fxad.runtime import PLATFORM_ALIASES
+from fxad.runtime import PLATFORM_ALIASES, check_nesting
 from fxad.storage.encoding import encode
 from fxad.storage.file_format import pack
 from fxad.tracing.program import Program

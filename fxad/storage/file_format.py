@@ -19,7 +19,7 @@ from fxad.core.dataclasses import dataclass
 from fxad.errors import FileFormatError
 from fxad.support.atomic_file import checksum
 
-_LONGEST: Final = 200  # bytes of a heading
+_LONGEST: Final = 200  # greatest number of bytes of a heading
 
 
 @final

@@ -26,7 +26,7 @@ from fxad.testing.growth import UNKNOWN, Fact, Growth, up_to
 from fxad.testing.steps import GROWTH_STEPS, GrowthStep
 
 _KINDS: Final = ("sum", "max", "min", "gather", "scatter", "to_all", "permute", "index")
-_LARGEST: Final = 64  # elements of a value that collectives make larger
+_LARGEST: Final = 64  # greatest number of elements of a value that collectives make larger
 
 
 def communicate(mesh: MeshAxes, g: Growth, x: Atom) -> None:

@@ -24,7 +24,7 @@ from fxad.transforms.vmap import vmap as vmap_jaxpr
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_SIZE: Final = 3  # of the stack on which a rule for any size is tried
+_SIZE: Final = 3  # size of the stack on which a rule for any size is tried
 
 
 def check_rule(function: CustomFunction[P, R], *args: object, seed: int = 0, rtol: float = 0.0) -> None:

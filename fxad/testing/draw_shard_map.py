@@ -28,7 +28,7 @@ _MESHES: Final[tuple[MeshAxes, ...]] = (
     (("d", 2), ("e", 2)),
     (("d", 4), ("e", 2)),
 )
-_SIZE: Final = 2  # of each axis of a part
+_SIZE: Final = 2  # size of each axis of a part
 
 
 def mesh(draw: st.DrawFn) -> MeshAxes:

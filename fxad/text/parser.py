@@ -48,8 +48,8 @@ OwnPrimitives: TypeAlias = Iterable[type[Primitive]] | Vocabulary
 _TYPE: Final = re.compile(r"([a-z0-9]+)\[(?:((?:[0-9]+(?:,[0-9]+)*)?)|(.*[A-Za-z].*))\]")
 _INT: Final = re.compile(r"-?(?:0x[0-9a-f]+|[0-9]{1,20})")
 _WORDS: Final = MappingProxyType({"none": None, "true": True, "false": False})
-_NESTING: Final = 100  # of tuples in a parameter
-_SHOWN: Final = 120  # characters of the user's text in a message
+_NESTING: Final = 100  # greatest depth of tuples in a parameter
+_SHOWN: Final = 120  # greatest number of characters of the user's text in a message
 _OWN: Final = "if {name} is a primitive from outside fxad, give the class that has this name in primitives=[...]"
 
 
@@ -210,7 +210,7 @@ class _Parser:
         self.take("(")
         bindings = self.comma_separated(self.binding, ")")
         env: dict[str, Var] = {}
-        ins = tuple([self.bind(env, b, ~k) for k, b in enumerate(bindings)])
+        ins = tuple([self.bind(env, b, ~k) for k, b in enumerate(bindings)])  # operands have the indices -1, -2, ...
         self.take("->")
         self.take("(")
         signature = self.comma_separated(self.aval, ")")

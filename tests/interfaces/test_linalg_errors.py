@@ -65,8 +65,8 @@ ERRORS: list[tuple[Callable[[], object], type[FxadError], str]] = [
         ParameterError,
         "eigh: subset_by_index (1, 3) of 2",
     ),
-    (lambda: untyped.qr(x(2, 2), mode="x"), ParameterError, "qr: mode 'x' is not one of 'reduced', 'complete', 'r'"),
-    (lambda: L.eigh(x(2, 2), "X"), ParameterError, "eigh: UPLO 'X' is not one of 'L', 'U'"),
+    (lambda: untyped.qr(x(2, 2), mode="x"), ParameterError, "qr: mode 'x'"),
+    (lambda: L.eigh(x(2, 2), "X"), ParameterError, "eigh: UPLO 'X'"),
     (
         lambda: L.norm(x(2, 2), "z"),
         ParameterError,

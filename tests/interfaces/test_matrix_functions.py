@@ -165,7 +165,7 @@ def test_refusals() -> None:
             lambda: linalg.schur(a, "triangular"),
             ParameterError,
             "schur: output 'triangular'",
-            'use "real" or "complex"',
+            'use "real", "complex", "r" or "c"',
         ),
         (
             lambda: loose.schur(a, sort="lhp"),

@@ -138,7 +138,7 @@ def test_classes_of_dtypes() -> None:
     [
         (lambda: fnp.gcd(X, 2), DTypeError, "gcd: takes integers, got float64"),
         (lambda: fnp.packbits(X), DTypeError, "packbits: takes bools or integers, got f64[2,3]"),
-        (lambda: fnp.packbits(X > 0, bitorder="up"), ParameterError, "packbits: bitorder must be 'big' or 'little'"),
+        (lambda: fnp.packbits(X > 0, bitorder="up"), ParameterError, "packbits: bitorder 'up'"),
         (lambda: fnp.unpackbits(X > 0), DTypeError, "unpackbits: takes uint8, got bool[2,3]"),
         (lambda: fnp.ldexp(X, X), DTypeError, "ldexp: exponents must be integers, got f64[2,3]"),
         (lambda: fnp.frexp(X + 1j), DTypeError, "frexp: takes real values, got c128[2,3]"),

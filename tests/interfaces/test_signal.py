@@ -127,7 +127,7 @@ X = F[0]
 @pytest.mark.parametrize(
     ("fn", "error", "message"),
     [
-        (lambda: fnp.convolve(X, X, "half"), ParameterError, "convolve: mode 'half' is not one of full same valid"),
+        (lambda: fnp.convolve(X, X, "half"), ParameterError, "convolve: mode 'half'"),
         (lambda: fnp.correlate(X, X[:0]), ShapeError, "correlate: argument 1 must be a vector that is not empty"),
         (lambda: fnp.interp(X, X, X[1:]), ShapeError, "interp: xp and fp must be vectors of one size, at least 1, got"),
         (lambda: fnp.interp(X, X, X, period=0), ParameterError, "interp: period is 0"),

@@ -300,7 +300,7 @@ def test_a_gradient_in_a_number_is_of_32_bits_unless_64_take_part() -> None:
         (2.5, "fori_loop: upper is a float, not an int: 2.5"),
         (np.array("a"), "fori_loop: upper: dtype('<U1') is not a dtype of fxad"),
         (np.array(None), "fori_loop: upper: dtype('O') is not a dtype of fxad"),
-        (2**70, "fori_loop: upper is an int of 71 bits"),
+        (2**70, f"fori_loop: upper does not fit int64: {2**70}"),
     ],
 )
 def test_a_bound_of_a_loop_that_is_no_number_is_named(bound: Any, message: str) -> None:
@@ -323,9 +323,9 @@ def test_a_number_is_a_bound_beside_an_array() -> None:
 
 @pytest.mark.parametrize("bounds", [(0, 1 << 63), (1 << 63, 0), (0, 2**70)])
 def test_a_bound_of_a_loop_has_64_bits(bounds: tuple[int, int]) -> None:
-    with pytest.raises(ParameterError, match=r"^fori_loop: (lower|upper) is an int of (64|71) bits") as caught:
+    with pytest.raises(ParameterError, match=r"^fori_loop: (lower|upper) does not fit int64: \d+") as caught:
         lax.fori_loop(*bounds, lambda _, c: c, 1.0)
-    assert caught.value.remedy == "the index of a loop has 64 bits"
+    assert caught.value.remedy == "the index of a loop is an int64 at most"
 
 
 # ------------------------------------------------------------------------------------------------------------- eager

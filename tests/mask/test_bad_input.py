@@ -265,6 +265,12 @@ CASES: list[tuple[Callable[[], object], type[FxadError], str, str]] = [
         "correct out_shapes, or leave it out",
     ),
     (
+        lambda: fx.shapecheck(lambda x: x[2::3], ("2*n",), "2*n//3"),
+        ShapeError,
+        "shapecheck of <lambda>: Output shapes (2*n//3,) could not be shown equal to ((2*max(0, n - 1) + 2)//3,)",
+        "write the sizes in this other form, or leave out out_shapes",
+    ),
+    (
         lambda: fx.shapecheck(f, ("(n, _)",)),
         ArgumentError,
         "shapecheck: '(n, _)' has a size '_', and there is no array",

@@ -173,6 +173,19 @@ def test_symbolic_sizes_against_known_ones(text: str) -> None:
         np.testing.assert_allclose(have, f(x, np), rtol=1e-6, err_msg=f"{text} of {n}")
 
 
+@given(st.integers(0, 3), st.integers(1, 5), st.integers(0, 3), st.integers(1, 4), st.integers(0, 3))
+def test_a_strided_slice_has_the_size_of_its_range(start: int, step: int, least: int, times: int, more: int) -> None:
+    """As a size, not as its values alone: `out_shapes` is compared with it."""
+    n = times * named_size("n", least) + more
+    (forward,) = fx.trace(lambda x: x[start::step], fx.Spec((n,))).out_avals
+    (backward,) = fx.trace(lambda x: x[::-step], fx.Spec((n,))).out_avals
+    assert backward.shape == ((n + step - 1) // step,)
+    assert start > 1 or times > 1 or forward.shape == (maximum(0, n - start + step - 1) // step,)
+    for k in range(least, least + 12):
+        count = len(range(start, times * k + more, step))
+        assert substitute_sizes(forward.shape[0], {"n": k}) == count
+
+
 # regression: `squeeze` kept an axis of size 1
 FROM_ONE: Final = (
     "fnp.squeeze(x[:1])", "fnp.squeeze(x[None], 0)", "fnp.median(x)", "fnp.quantile(x, 0.3)", "fnp.var(x)",

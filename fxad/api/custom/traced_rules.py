@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, ClassVar, Concatenate, Final, ParamSpec, final
+from typing import Any, ClassVar, Concatenate, Final, NamedTuple, ParamSpec, final
 
 import numpy as np
 
@@ -285,6 +285,15 @@ def _added_tangents(sig: Signature, parts: Sequence[tuple[UserRule, object]]) ->
 # ---------------------------------------------------------------------------------------------------------- cotangents
 
 
+class _ForwardResiduals(NamedTuple):
+    """The residuals that `fwd` has returned. `constants` has the value of each leaf, or `_ARRAY`; `numbers` the type of
+    each array that is a number, else None."""
+
+    structure: Structure
+    constants: tuple[object, ...]
+    numbers: tuple[NumberType | None, ...]
+
+
 def cotangent_rule(
     sig: Signature, rule: tuple[UserRule, UserRule], perturbed: Flags, wrapped: bool, of_results: Flags | None
 ) -> TracedRule:
@@ -297,24 +306,25 @@ def cotangent_rule(
     """
     fwd, bwd = rule
     fwd_name, bwd_name = [f"defvjp of {sig.name}: {function_name(fn)}" for fn in (fwd, bwd)]
-    res_tree: Structure | None = None
-    numbers: list[NumberType | None] = []  # of each array of the residuals: the type, if it is a number
-    constants: list[object] = []  # of each leaf of the residuals: its value, or `_ARRAY`
+    found: _ForwardResiduals | None = None  # `traced_rule` calls `flat_forward`, once, and `flat_backward` after that
 
     def flat_forward(*leaves: object) -> object:
-        nonlocal res_tree
+        nonlocal found
         args = [CustomVJPPrimal(x, m) for x, m in zip(leaves, perturbed, strict=True)] if wrapped else leaves
         returned = call_rule(fwd_name, fwd, *sig.arguments(args))
         out, residuals = pair(fwd_name, "(results, residuals)", returned)
-        leaves_of_residuals, res_tree = tree.flatten(residuals)
-        constants.extend(_residual_constants(fwd_name, leaves_of_residuals, res_tree))
+        leaves_of_residuals, structure = tree.flatten(residuals)
+        constants = _residual_constants(fwd_name, leaves_of_residuals, structure)
         arrays = [x for x, c in zip(leaves_of_residuals, constants, strict=True) if c is _ARRAY]
-        numbers.extend([x.number_type if type(x) is TracedNumber else None for x in arrays])
+        numbers = [x.number_type if type(x) is TracedNumber else None for x in arrays]
+        found = _ForwardResiduals(structure, tuple(constants), tuple(numbers))
         arrays = [x.in_base() if type(x) is TracedNumber else x for x in arrays]
         return results_in_order(fwd_name, sig, out) + arrays
 
     results = ExpectedResults("for", sig.out_paths, sig.out_avals)
     forward_body = traced_rule(fwd_name, fwd, flat_forward, sig.in_types, results)
+    assert found is not None
+    res_tree, constants, numbers = found
     res_avals = forward_body.jaxpr.out_avals[len(sig.out_avals) :]
     n_res = len(res_avals)
 
@@ -323,7 +333,6 @@ def cotangent_rule(
     ct_avals = select_by_flags(sig.out_avals, has_cotangent)
 
     def flat_backward(*leaves: object) -> object:
-        assert res_tree is not None
         arrays = iter(leaves[:n_res])
         residuals = tree.unflatten(res_tree, [next(arrays) if c is _ARRAY else c for c in constants])
         cts = with_none(sig.out_tree, sig.out_avals, leaves[n_res:], has_cotangent)

@@ -203,9 +203,17 @@ def _floor_divide(a: int, b: int) -> int:
         if _leads_with_minus(indivisible):  # the other usual ceil division, -(-n // 4)
             return -((b - 1 - size_of_terms(Size, indivisible)) // b)
         nonconstant = [(m, c) for m, c in indivisible.items() if m]
-        inner = only_function(nonconstant[0][0], "//") if len(nonconstant) == 1 and nonconstant[0][1] == 1 else None
-        if inner is not None and type(inner.b) is int and inner.b > 0:  # (a // k + c) // b
-            return (inner.a + indivisible.get((), 0) * inner.b) // (inner.b * b)
+        if len(nonconstant) == 1 and nonconstant[0][1] == 1:
+            constant = indivisible.get((), 0)
+            inner = only_function(nonconstant[0][0], "//")
+            if inner is not None and type(inner.b) is int and inner.b > 0:  # (a // k + c) // b
+                return (inner.a + constant * inner.b) // (inner.b * b)
+            for function, choice in (("max", 1), ("min", 0)):
+                inner = only_function(nonconstant[0][0], function)
+                if inner is not None:  # max(1, 2*n) // 2 is max(1 // 2, 2*n // 2), which is n
+                    known = _in_order((inner.a + constant) // b, (inner.b + constant) // b)
+                    if known is not None:
+                        return known[choice]
     else:
         if a == 0 or (at_least(a, 0) and at_least(b - a, 1)):
             return 0
@@ -292,6 +300,19 @@ def may_fit(m: int, n: int) -> bool:
     if type(m) is int and type(n) is int:
         return 0 <= m <= n
     return not at_least(-m, 1) and not at_least(m - n, 1)
+
+
+def differ_somewhere(m: int, n: int) -> bool:
+    """Return True if some values of the names show that two sizes differ. They may differ at values that are not
+    tried."""
+    names = sorted({name for size in (m, n) for name in names_of(size)}, key=lambda name: name.name)
+    return any(
+        [
+            substitute_sizes(m, values) != substitute_sizes(n, values)
+            for k in range(16)
+            for values in [{name.name: name.at_least + k * (1 + j) for j, name in enumerate(names)}]
+        ]
+    )
 
 
 # No dimension of a program of symbolic shape is larger: `specialize` and `mask` refuse such sizes. So a comparison with

@@ -31,7 +31,7 @@ from fxad.units.plan import UnitPlan
 
 Bisected: TypeAlias = "Program[..., Any] | Lowered[..., Any] | Executable[..., Any] | RecordedCall | Jaxpr"
 
-_SECONDS: Final = 60.0  # of a recorded call that ended its process
+_SECONDS: Final = 60.0  # time limit for a recorded call that ended its process
 _REFERENCES: Final = (
     "give fx.interpret, fx.CompileOptions, a tuple of passes, a device, a floating dtype such as 'float64', or another"
     " program of the same types"

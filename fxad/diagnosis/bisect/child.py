@@ -37,7 +37,7 @@ _KIND: Final = "fxad results"
 _READY: Final = ".ready"
 TIME_LIMIT: Final = "time limit"  # the kind of a failure
 _RESULTS: Final = ".results"
-_START_SECONDS: Final = 60.0  # of a child, beside the time of its runs
+_START_SECONDS: Final = 60.0  # time for the start of a child, beside the time of its runs
 _PROGRAM: Final = "import sys; from fxad.diagnosis.bisect.child import main; main(sys.argv[1], sys.argv[2])"
 
 

@@ -26,7 +26,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var, source_loc
 from fxad.transforms.locate import body_label
 
 _PROJECTIONS: Final = 3
-_MOVED: Final = 1 << 20  # elements of a value that are looked up among those of the operands
+_MOVED: Final = 1 << 20  # a value of at most so many elements is looked up among the operands
 
 
 # Called after each equation, with its results.

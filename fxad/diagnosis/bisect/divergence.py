@@ -19,8 +19,8 @@ from fxad.support.tables import preformatted
 from fxad.text import to_text
 from fxad.transforms.locate import innermost
 
-_SHOWN: Final = 4  # operands whose values are shown
-_WRITTEN: Final = 16  # elements that a test writes out
+_SHOWN: Final = 4  # greatest number of operands whose values are shown
+_WRITTEN: Final = 16  # greatest number of elements that a test writes out
 
 
 @final

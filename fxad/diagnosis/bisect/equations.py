@@ -25,7 +25,7 @@ from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
 from fxad.support.progress import Progress
 from fxad.transforms.locate import body_label
 
-_AT_ONCE: Final = 256  # runs of a child
+_AT_ONCE: Final = 256  # greatest number of runs of one child
 
 
 @final

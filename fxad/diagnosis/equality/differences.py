@@ -56,21 +56,25 @@ from fxad.support.progress import Progress
 _DRAWS: Final = 7
 _WITH_TIES: Final = 4  # the draw whose floats are small integers, and equal each other
 _EXTREME: Final = range(_DRAWS, _DRAWS + 4)  # draws whose integers are at the limits of their dtypes
-_ELEMENTS: Final = 64  # of floats in all draws, at least: one draw of a scalar may miss half of the cases of a `max`
-_MAX_CONSTANTS: Final = 6  # near which operands are drawn
-_MAX_EQUATIONS: Final = 50_000  # to run in search of a difference, with those of bodies counted once
+_ELEMENTS: Final = 64  # least number of floats in all draws: one draw of a scalar may miss half of the cases of a `max`
+_MAX_CONSTANTS: Final = 6  # greatest number of constants near which operands are drawn
+_MAX_EQUATIONS: Final = 50_000  # a larger program is not run in search of a difference; bodies are counted once
 _ROUNDINGS: Final = 3
 _SPECIAL: Final = np.array([0.0, -0.0, 1.0, -1.0, 1e30, -1e-30, 1e300, np.inf, -np.inf, np.nan])
 _SPECIAL_DRAWS: Final = 4
-_CONFIRMING: Final = 16  # roundings of a difference that was found
+_CONFIRMING: Final = 16  # number of roundings that confirm a difference
 _BEYOND_NOISE: Final = 32.0
 # A literal that was rounded is off by up to spacing / 8. That is noise, and a difference is 32 times the noise: four
 # spacings and more for each such literal.
 _OF_LITERALS: Final = _BEYOND_NOISE / 4
-_MAX_TRIALS: Final = 60  # of simpler operands
-_MAX_STEPS: Final = 20_000  # of all loops of one run
+_ABOVE_ZERO: Final = 1e-300  # it keeps a quotient of 0 and 0 from being nan
+# The first element whose difference is this near to the largest one is shown: rounding does not choose among them.
+_ABOUT_AS_LARGE: Final = 8
+_MAX_TRIALS: Final = 60  # greatest number of simpler operands that are tried
+_MAX_STEPS: Final = 20_000  # greatest number of steps of all loops of one run
 
-# operations whose results are zero in float64, and not for real numbers: those where no factor is zero, and all
+# Operations whose result may be zero in float64 although the real number is not: `_FACTORS` where no factor is zero,
+# `_POSITIVE` always.
 _FACTORS: Final = (
     Mul, MulNoNan, Div, Square, IntegerPow, Pow, ReduceProd, CumProd, Igamma, Igammac, RegularizedIncompleteBeta,
 )  # fmt: skip
@@ -213,7 +217,8 @@ def _constants(jaxpr: Jaxpr) -> tuple[float, ...]:
 
 
 def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROUNDINGS) -> Counterexample | None:
-    """Return the element that differs most, relative to the noise of rounding; None if it is noise.
+    """Return the element that differs most, relative to the noise of rounding; None if it is noise, or if a program
+    cannot run in float64. Neither is evidence of a difference: to the callers, the programs are equal so far.
 
     Each program runs in float64, and then several times with results of each equation rounded at random: the spread of
     the results estimates their error (stochastic arithmetic: Vignes 1993).
@@ -239,13 +244,13 @@ def _compared(question: Question, args: Sequence[NDArray], roundings: int = _ROU
                 noise = np.abs(ours - ours[0]).max(0) + np.abs(theirs - theirs[0]).max(0)
                 size = np.maximum(np.abs(ours[0]), np.abs(theirs[0]))
                 gap = np.abs(ours[0] - theirs[0])
-                ratio = gap / (_BEYOND_NOISE * (noise + 2.0**-52 * size) + 1e-300)
+                ratio = gap / (_BEYOND_NOISE * (noise + 2.0**-52 * size) + _ABOVE_ZERO)
             finite = np.isfinite(ours).all(0) & np.isfinite(theirs).all(0)
             ratio = np.where(finite, ratio, 0.0)
         else:
             is_stable = (ours == ours[0]).all(0) & (theirs == theirs[0]).all(0)
             ratio = np.where(is_stable & (ours[0] != theirs[0]), 2.0, 0.0)
-        large = (ratio > 1) & (ratio >= ratio.max() / 8)
+        large = (ratio > 1) & (ratio >= ratio.max() / _ABOUT_AS_LARGE)
         index = np.unravel_index(int(np.argmax(large)), ratio.shape)  # the first of those that differ most
         if ratio[index] > 1 and (best is None or ratio[index] > best[0]):
             pair = [np.asarray(runs_of_program[0][q])[index].item() for runs_of_program in runs]
@@ -366,7 +371,7 @@ def _literal(a: Lit, rounding: _Rounding | None) -> NDArray:
 
 def _wide_impl(eqn: Eqn, operands: Sequence[NDArray]) -> Sequence[NDArray]:
     prim = eqn.prim
-    if isinstance(prim, Check):
+    if isinstance(prim, Check):  # its operands: the predicate, the values of its message, and its results
         return operands[1 + prim.n_fields :]
     if prim.effects:
         raise ValueError("an effect is not repeated")

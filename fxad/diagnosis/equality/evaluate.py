@@ -18,8 +18,8 @@ from fxad.errors import FxadError, first_line
 from fxad.ir import Aval, Eqn, HigherOrder, Jaxpr, Lit, SourceLocation, source_location
 from fxad.primitives.check import Check
 
-_MAX_STEPS: Final = 100_000  # of a loop whose predicate no operand decides
-_MAX_CHOSEN_STEPS: Final = 256  # of a loop whose number of steps operands decide
+_MAX_STEPS: Final = 100_000  # greatest number of steps of a loop whose predicate no operand decides
+_MAX_CHOSEN_STEPS: Final = 256  # greatest number of steps of a loop where operands decide the number
 
 # Called after each equation of the program itself, with its results.
 ObserveResults: TypeAlias = Callable[[Eqn, Sequence[ExactValue]], None]
@@ -94,7 +94,7 @@ def _results(domain: ProofDomain, eqn: Eqn, args: list[ExactValue]) -> Sequence[
     if isinstance(prim, Check):
         if isinstance(args[0], Symbolic) or args[0].any():  # another one never fails
             _note_effect(domain, eqn, args)
-        return args[1 + prim.n_fields :]
+        return args[1 + prim.n_fields :]  # after the predicate and the values of its message
     if isinstance(prim, HasDefinition) and domain.interpreted:
         return evaluate(domain, prim.definition(*ins), args)
     if prim.effects:

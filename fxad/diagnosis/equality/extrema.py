@@ -90,7 +90,7 @@ def _among(x: Residues, others: Sequence[Residues]) -> NDArray:
     return np.asarray(sum([(x == y).all(-1, keepdims=True) for y in others], np.False_), np.bool_)
 
 
-_MOST_JOINED: Final = 64  # pairs of values to compare
+_MOST_JOINED: Final = 64  # greatest number of pairs of values that are compared
 
 
 def clamp(domain: ProofDomain, prim: Clamp, args: list[ExactValue], ins: Avals, outs: Avals) -> list[ExactValue] | None:

@@ -25,15 +25,15 @@ from fxad.ir import NDArray
 Residues: TypeAlias = npt.NDArray[np.int64]
 _Bits: TypeAlias = npt.NDArray[np.uint64]
 
-MOST: Final = 8  # primes
-BITS: Final = 49.5  # of the smallest prime that may be drawn, rounded down
+MOST: Final = 8  # greatest number of primes
+BITS: Final = 49.5  # number of bits of the smallest prime that may be drawn, rounded down
 
 _LIMB: Final = 17  # three limbs have 51 bits; a product of two has 34, so float64 sums 3 * 2^17 of them exactly
 _SUMMED: Final = 1 << 13  # int64 sums so many residues exactly
 
 # of the search for primes
-_STARTS: Final = 8  # random numbers, after each of which a prime is searched
-_REACH: Final = 64  # numbers that are looked at: most reaches have a prime
+_STARTS: Final = 8  # number of random numbers after each of which a prime is searched
+_REACH: Final = 64  # number of integers that are looked at after each: most reaches have a prime
 _SMALL: Final = np.array([3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47], np.int64)
 _BASES: Final = (2, 325, 9375, 28178, 450775, 9780504, 1795265022)
 

@@ -14,7 +14,7 @@ from fxad.diagnosis.equality.domain import ExactValue
 from fxad.ir import Aval, Jaxpr, Lit, NDArray, distinct_jaxprs
 from fxad.support.tables import preformatted
 
-_SHOWN: Final = 200  # elements of an operand, in a text
+_SHOWN: Final = 200  # greatest number of elements of an operand in a text
 OperandArrays: TypeAlias = Sequence[NDArray]
 
 

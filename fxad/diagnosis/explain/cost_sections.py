@@ -20,7 +20,7 @@ from fxad.ir import SourceLocation
 from fxad.support.tables import Table
 
 NOWHERE: Final = "no line of the user"
-_CALLERS: Final = 3  # of a line, that a table names
+_CALLERS: Final = 3  # greatest number of callers of a line that a table names
 
 _Key = TypeVar("_Key")
 

@@ -24,8 +24,8 @@ from fxad.primitives.control.remat import Remat
 from fxad.primitives.marks import Keep, Mark
 from fxad.transforms.costs import number_of_runs
 
-_LONGEST: Final = 160  # characters of an equation in a table
-_AGAIN: Final = "again_"  # in the names of programs that compute values of a `remat` again
+_LONGEST: Final = 160  # greatest number of characters of an equation in a table
+_AGAIN: Final = "again_"  # the names of programs that compute values of a `remat` again have this
 
 
 @final

@@ -13,7 +13,7 @@ from fxad.diagnosis.explain.problems import PageProblem
 from fxad.diagnosis.explain.texts import digits_left, line_text, percent
 from fxad.ir import Jaxpr, SourceLocation
 
-_ACCURATE: Final = 100.0  # unit roundoffs: results with a smaller error have no cause worth a line
+_ACCURATE: Final = 100.0  # in unit roundoffs: results with a smaller error have no cause worth a line
 
 
 class ErrorRow(Protocol):

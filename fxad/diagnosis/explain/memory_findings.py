@@ -18,10 +18,12 @@ from fxad.lower import aliases
 from fxad.primitives.elementwise.convert import ConvertElementType
 from fxad.tracing.program import Argument, Program
 
-_LARGE: Final = 0.1  # of the memory, of values of one line that are stored
-_SMALL: Final = 1 << 14  # bytes that no one misses
-_SEVERAL: Final = 0.15  # of several values, against one: each has to be stored less, as at any line of a derivative
-_MOST_OF_IT: Final = 0.5  # of the temporaries, of one value that is not stored
+_LARGE: Final = 0.1  # smallest share of the memory for which the stored values of one line are a finding
+_SMALL: Final = 1 << 14  # fewer bytes are no finding
+# Weight of the bytes of several values against those of one: each of them has to be stored less, as at any line of a
+# derivative.
+_SEVERAL: Final = 0.15
+_MOST_OF_IT: Final = 0.5  # smallest share of the temporaries for which one value that is not stored is a finding
 
 
 def memory_findings(s: ExplainedProgram, memory: Memory) -> list[Observation]:
@@ -68,10 +70,8 @@ def large_values(s: ExplainedProgram, rows: Sequence[MemoryRow], line: Place) ->
         remedy = f"compute it again: fx.remat around the body of the loop of {line_text(loop)}"
     elif mostly_stored:
         remedy = "compute it again: fx.remat around the function of the line; or set compile(budget=...)"
-    elif (
-        largest.bytes < _MOST_OF_IT * s.stats.temp_bytes
-    ):  # values that the next equations read, or cotangents, must be somewhere
-        return None
+    elif largest.bytes < _MOST_OF_IT * s.stats.temp_bytes:
+        return None  # the next equations read these values, or they are cotangents: they must be somewhere
     else:
         remedy = "compute it in blocks: lax.map(f, xs, batch_size=...)"
     verb = "stores" if mostly_stored else "makes"

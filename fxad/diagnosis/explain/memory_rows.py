@@ -18,9 +18,9 @@ from fxad.diagnosis.explain.origins import TRANSPOSED, Origins, ValueOrigin
 from fxad.diagnosis.explain.parts import Callers, ExplainedProgram, PartOfProgram, callers_of
 from fxad.ir import SourceLocation
 
-_READERS: Final = 3  # lines of readers that a row names
-_LONG: Final = 4  # steps during which a value waits, at least, and their share of all steps
-_LONG_SHARE: Final = 0.2
+_READERS: Final = 3  # greatest number of lines with readers that a row names
+_LONG: Final = 4  # least number of steps during which a value waits long
+_LONG_SHARE: Final = 0.2  # and least share of all steps
 
 
 @final

@@ -8,8 +8,8 @@ from fxad.core.dataclasses import dataclass
 from fxad.diagnosis.explain.problems import PageProblem
 from fxad.ir import SourceLocation
 
-NAMED: Final = 3  # consumers, and findings of one kind, that a line of the verdict names
-SHARE: Final = 0.01  # of the arguments or of the time, below which nothing is said
+NAMED: Final = 3  # greatest number of consumers, or of findings of one kind, that a line of the verdict names
+SHARE: Final = 0.01  # nothing is said of a smaller share of the arguments or of the time
 
 Place: TypeAlias = "SourceLocation | None"
 

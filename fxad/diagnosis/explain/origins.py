@@ -13,7 +13,7 @@ from fxad.diagnosis.explain.equations import Equations, ExplainedEquation
 from fxad.diagnosis.explain.hlo import AssignedBuffer, HloModule, Instruction
 from fxad.ir import Jaxpr, SourceLocation
 
-_MOST_STEPS: Final = 400  # from an instruction to one with a line
+_MOST_STEPS: Final = 400  # greatest distance from an instruction to one with a line
 TRANSPOSED: Final = "transpose_"  # the names of transposed programs begin so
 # parts of the names of programs that reverse mode makes
 _REVERSE: Final = ("grad_", "jacrev_", "backward_", "hessian_", "vjp_", TRANSPOSED)

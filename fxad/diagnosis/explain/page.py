@@ -18,11 +18,11 @@ from fxad.errors import ArgumentError, described, shown
 from fxad.support.atomic_file import write_whole
 from fxad.support.tables import WIDE, ConsoleOptions, Table
 
-ROWS: Final = 60  # of a table in HTML; the number of the others is shown
-TEXT_ROWS: Final = 12  # of a table in text
-_CELL: Final = 72  # characters of a cell in text
-_LAST_CELL: Final = 240  # and of one in the last column
-LISTED: Final = 3000  # equations of the program that are listed
+ROWS: Final = 60  # greatest number of rows of a table in HTML; the page says how many more there are
+TEXT_ROWS: Final = 12  # greatest number of rows of a table in text
+_CELL: Final = 72  # greatest number of characters of a cell in text
+_LAST_CELL: Final = 240  # greatest number of characters of a cell in the last column
+LISTED: Final = 3000  # greatest number of equations that a page lists
 
 
 @final

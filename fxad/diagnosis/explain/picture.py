@@ -12,7 +12,7 @@ from fxad.support.tables import escaped
 _WIDTH: Final = 720
 _HEIGHT: Final = 200
 _LEFT: Final = 92
-_COLUMNS: Final = 320  # of the curve; several steps share one if there are more
+_COLUMNS: Final = 320  # number of columns of the curve; several steps share one if there are more
 _BARS: Final = 8
 
 

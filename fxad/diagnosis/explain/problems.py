@@ -8,8 +8,8 @@ from typing import Final, final
 from fxad.core.dataclasses import dataclass
 from fxad.ir import SourceLocation
 
-_LEAST: Final = 0.01  # of what the program takes: a smaller cost is no problem
-_MOST: Final = 8  # that a page lists
+_LEAST: Final = 0.01  # a cost of a smaller share of what the program takes is no problem
+_MOST: Final = 8  # greatest number of problems that a page lists
 
 
 @final

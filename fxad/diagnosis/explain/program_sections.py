@@ -20,15 +20,14 @@ from fxad.diagnosis.explain.parts import ExplainedProgram
 from fxad.diagnosis.explain.texts import amount
 from fxad.execution.executable import Lowered
 from fxad.ir import Jaxpr, Var
-from fxad.lowering.jaxlib import jaxlib_version
 from fxad.passes import BEFORE_COMPILATION, Stages
-from fxad.runtime import CompileOptions
+from fxad.runtime import CompileOptions, jaxlib_version
 from fxad.support.tables import Table
 from fxad.transforms.memory.residuals import Residuals
 
 _PYTHON: Final = platform.python_version()
-_DIFF_LINES: Final = 80  # of one pass
-DIFF_EQUATIONS: Final = 3000  # of a program whose passes are shown as diffs
+_DIFF_LINES: Final = 80  # greatest number of lines of the diff of one pass
+DIFF_EQUATIONS: Final = 3000  # passes over a larger program are not shown as diffs
 
 
 def _version() -> str:

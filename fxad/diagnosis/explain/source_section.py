@@ -18,8 +18,8 @@ from fxad.ir import HigherOrder
 from fxad.storage.source_lines import text_of
 from fxad.support.tables import Table
 
-_SOURCE_LINES: Final = 400  # of the user's files
-_CONTEXT: Final = 2  # lines of source before and after one with a cost
+_SOURCE_LINES: Final = 400  # greatest number of lines of the user's files that are shown
+_CONTEXT: Final = 2  # number of lines shown before and after a line with a cost
 
 _Line: TypeAlias = tuple[str, int]  # a file and a number
 

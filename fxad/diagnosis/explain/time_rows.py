@@ -101,4 +101,5 @@ def measured_times(s: ExplainedProgram, profile: Mapping[str, tuple[float, int]]
     return sorted(rows, key=lambda r: (-r.seconds, -1 if r.number is None else r.number))
 
 
-_CONTAINERS: Final = frozenset({"while", "conditional", "call"})  # their time is that of what they contain
+# Instructions whose time is that of the instructions that they contain.
+_CONTAINERS: Final = frozenset({"while", "conditional", "call"})

@@ -69,7 +69,7 @@ def _hash(x: NDArray) -> bytes:
 
 # ------------------------------------------------------------------------------------------------------------- size
 
-_STEPS: Final = 3  # of a loop, as many count
+_STEPS: Final = 3  # greatest number of steps of a loop that count
 
 
 def equations_to_read(jaxpr: Jaxpr) -> int:
@@ -104,8 +104,8 @@ def equations(jaxpr: Jaxpr) -> int:
     return sum([len(body.eqns) for body in distinct_jaxprs(jaxpr)])
 
 
-_LOOKED_AT: Final = 64  # elements of an array
-_SYMBOLIC: Final = 1 << 20  # elements: a number takes the place of a named size
+_LOOKED_AT: Final = 64  # greatest number of elements of an array that are looked at
+_SYMBOLIC: Final = 1 << 20  # a symbolic shape counts as so many elements, so a number takes the place of its size
 _PLAIN: Final = (dtypes.float32, dtypes.int32, dtypes.bool_)
 
 

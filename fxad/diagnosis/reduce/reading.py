@@ -33,7 +33,7 @@ from fxad.tracing.program import Program
 
 LinesByOperation: TypeAlias = Mapping[str, tuple[str, ...]]
 
-_MOST: Final = 64  # elements that are written out
+_MOST: Final = 64  # greatest number of elements that are written out
 _OPERAND: Final = re.compile(r"# (operand|closed over) (\d+): (\S+) =(.*)")
 _UNKNOWN: Final = "# no arguments"
 _REMEDY: Final = "give the whole text, as it was printed"

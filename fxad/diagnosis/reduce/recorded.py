@@ -14,7 +14,7 @@ from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, NDArray
 # The values of the operands and the equations of a program in one of its runs.
 ValuesOfRun: TypeAlias = Mapping[Atom, NDArray]
 
-_LARGEST: Final = 1 << 26  # bytes of a value that is stored
+_LARGEST: Final = 1 << 26  # greatest number of bytes of a value that is stored
 _TOTAL: Final = 1 << 31
 
 

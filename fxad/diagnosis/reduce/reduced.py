@@ -89,7 +89,7 @@ class Reduced(Program[P, R_co]):
         write_whole(absolute, [text.encode()], 0o666)
 
 
-_WIDTH: Final = 80  # of a reason in a docstring
+_WIDTH: Final = 80  # greatest width of a reason in a docstring
 _TEST: Final = '''"""A program that fails: {shown}. Written by fxad.reduce_program."""
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ from fxad.tracing.program import Program
 
 T = TypeVar("T")
 
-_FEW: Final = 8  # equations: a program of fewer is reduced by small steps at once
-_MANY: Final = 256  # equations: of a program of more, small windows are tried before large ones, which take longer
+_FEW: Final = 8  # a program of fewer equations is reduced by small steps at once
+_MANY: Final = 256  # small windows are tried first in a program of more equations: large ones take longer there
 _DEPTHS: Final = 3
-_RECORDING: Final = 0.2  # of the time that is left
-_CONES: Final = 128  # attempts of each depth
+_RECORDING: Final = 0.2  # share of the time left that recording may take
+_CONES: Final = 128  # greatest number of attempts of each depth
 
 # Returns the reason for which a program fails with arguments, or None.
 Fails: TypeAlias = Callable[[Any, Any], Hashable]

@@ -24,6 +24,7 @@ from fxad.interop.jax.arrays import as_jax
 from fxad.interop.jax.equations import is_key
 from fxad.ir import Aval, Jaxpr
 from fxad.lower import lower_jaxpr
+from fxad.runtime import custom_call_targets, register_targets
 from fxad.tracing.array import Array
 from fxad.tracing.program import Program, function_name, tree_error
 from fxad.tracing.spec import Spec
@@ -32,7 +33,6 @@ from fxad.tracing.trace import trace_for_call
 from fxad.transforms.ad.linearize import linearize
 from fxad.transforms.ad.transpose import transpose
 from fxad.transforms.vmap import vmap
-from fxad.xla.custom_calls import custom_call_targets, register_targets
 
 CALL: Final = core.Primitive("fxad_call")
 LINEAR_CALL: Final = core.Primitive("fxad_linear_call")

@@ -211,7 +211,8 @@ def fori_loop(
         bound = to_count("fori_loop", name, v, -(1 << 63))
         if type(bound) is int and bound >= 1 << 63:
             raise ParameterError(
-                f"fori_loop: {name} is an int of {bound.bit_length()} bits", remedy="the index of a loop has 64 bits"
+                f"fori_loop: {name} does not fit int64: {shown(bound)}",
+                remedy="the index of a loop is an int64 at most",
             )
     index = _index_type(bounds)
 

@@ -6,14 +6,13 @@ import math
 from typing import Literal, NamedTuple, overload
 
 from fxad.dtypes import int32
-from fxad.errors import ParameterError, shown
 from fxad.numpy.apply import apply_op, apply_op_all, as_array
 from fxad.numpy.binary import where
 from fxad.numpy.linalg.norms import norm
 from fxad.numpy.linalg.systems import inv
 from fxad.numpy.unary import isnan
 from fxad.operations import linalg, linear_systems
-from fxad.operations.arguments import flag, number, text
+from fxad.operations.arguments import flag, number, word
 from fxad.tracing.array import Array, ArrayLike, aval_of
 
 
@@ -65,9 +64,7 @@ def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
 
 def qr(a: ArrayLike, mode: str = "reduced") -> QRResult | Array:
     """Return Q with orthonormal columns and upper triangular R; all columns of Q for "complete", only R for "r"."""
-    mode = text("qr", "mode", mode)
-    if mode not in ("reduced", "complete", "r"):
-        raise ParameterError(f"qr: mode {shown(mode)} is not one of 'reduced', 'complete', 'r'")
+    word("qr", "mode", mode, ("reduced", "complete", "r"))
     q, r = apply_op_all("qr", linalg.qr, (a,), mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
@@ -110,7 +107,6 @@ def eigh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> EighRe
     Rule:   `a` is symmetrized as in `cholesky`; otherwise the triangle `UPLO` is read. The derivative of eigenvectors is
             not finite if eigenvalues are equal.
     """
-    UPLO = text("eigh", "UPLO", UPLO)
     symmetrize_input = flag("eigh", "symmetrize_input", symmetrize_input)
     static = _is_lower("eigh", UPLO), symmetrize_input, True
     return EighResult(*apply_op_all("eigh", linalg.promoted_eigh, (a,), *static))
@@ -118,15 +114,12 @@ def eigh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> EighRe
 
 def eigvalsh(a: ArrayLike, UPLO: str = "L", symmetrize_input: bool = True) -> Array:
     """Return the eigenvalues of Hermitian matrices, ascending; see `eigh`."""
-    UPLO = text("eigvalsh", "UPLO", UPLO)
     symmetrize_input = flag("eigvalsh", "symmetrize_input", symmetrize_input)
     return apply_op("eigvalsh", linalg.promoted_eigh, (a,), _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
 def _is_lower(name: str, uplo: str) -> bool:
-    if uplo not in ("L", "U", "l", "u"):
-        raise ParameterError(f"{name}: UPLO {shown(uplo)} is not one of 'L', 'U'")
-    return uplo in "Ll"
+    return word(name, "UPLO", uplo, ("L", "U", "l", "u")) in "Ll"
 
 
 def eig(a: ArrayLike) -> EigResult:

@@ -14,7 +14,7 @@ from fxad.numpy.binary import where
 from fxad.numpy.products import matmul
 from fxad.numpy.types import finfo, result_type
 from fxad.operations import linalg, linear_systems
-from fxad.operations.arguments import flag, is_word, to_int, to_tuple
+from fxad.operations.arguments import flag, to_int, to_tuple, word
 from fxad.operations.axes import normalize_axis_index
 from fxad.operations.precision import PrecisionLike
 from fxad.operations.promotion import to_inexact_dtype
@@ -68,8 +68,7 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     `method`, "lu" or "qr", is JAX's argument; both have one algorithm, "lu".
     Raises: ParameterError for another method.
     """
-    if method is not None and not is_word(method, ("lu", "qr")):
-        raise ParameterError(f"slogdet: method {shown(method, 40)}", remedy='use "lu" or "qr"')
+    word("slogdet", "method", method, ("lu", "qr", None))
     return SlogdetResult(*apply_op_all("slogdet", linear_systems.slogdet, (a,)))
 
 

@@ -21,7 +21,7 @@ from fxad.operations.promotion import optional_dtype
 from fxad.scipy.arguments import reals
 from fxad.tracing.array import Array, ArrayLike
 
-_SMALL: Final = 1e-6  # of the square of an angle, or of its sine: the next term of the series is below 1e-18
+_SMALL: Final = 1e-6  # a series serves below this square of an angle, or of its sine: its next term is below 1e-18
 _POLE: Final = 1e-7  # SciPy's tolerance for the middle angle of `as_euler`
 
 
