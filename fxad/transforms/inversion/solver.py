@@ -347,7 +347,13 @@ class _Search:
             b.measure(log_det)
 
     def _builder(self, measured: bool = False) -> StepBuilder:
-        """Return a builder for the equations of one backward step."""
+        """Return a builder for the equations of one backward step; if `measured`, they add to the log-determinant.
+
+        Each equation that is inverted counts once. So two kinds of steps are measured: those that invert an equation
+        for its whole operands (`_invert`), and those that join the parts of an operand (`_join_parts`), which apply the
+        rules along the paths of the parts again. The steps that read a known part are not: they compute an equation
+        forward, or they take a slice of the part, which has no term of its own.
+        """
         return StepBuilder(self.graph, self.rules, measured)
 
     def _add_step(self, eqns: tuple[Eqn, ...], b: StepBuilder, computes: dict[Var, Atom]) -> None:

@@ -143,9 +143,7 @@ class _SeriesBuilder(SeriesGraph):
         if isinstance(prim, Call) and not operands_computed:
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
-        rule = series_rule(prim, avals, varies, self.order)
-        if rule is SeriesRule.BODIES and not operands_computed and is_linear(prim, varies):
-            rule = SeriesRule.AFFINE  # it needs one coefficient at a time; the series of its bodies would need all
+        rule = series_rule(prim, avals, varies, self.order, in_tangent_rule=not operands_computed)
         if rule is SeriesRule.BODIES:
             assert isinstance(prim, HigherOrder)
             return self.node(prim, operands, self._by_bodies(prim, operands, operands_computed), None, source)
@@ -346,8 +344,8 @@ class _SeriesBuilder(SeriesGraph):
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: SeriesNode, k: int) -> OneOrder:
-            # Coefficient k can be computed, because only such coefficients are requested. `up_to` computes those of the
-            # operands that are not there yet. `order_in_reach` tells which higher ones can be computed too.
+            # The operands can be computed up to order k now: coefficient k of the node waits for no others, by the
+            # invariant in the docstring of `order_in_reach` (nodes.py), which gives the higher order that they have.
             order = self.order if operands_computed else max(k, self.order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])

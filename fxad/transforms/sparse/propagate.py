@@ -319,17 +319,17 @@ def _dependence_of_step(
     dependent value, depends from the next step on. Marks only grow, so this ends.
     """
     operands, results = layout.operand_indices(step_body), layout.result_indices(step_body)
+
+    def by_result_of_loop(of_body: Sequence[Relations]) -> dict[int, Relations]:
+        """Number results and operands as the loop does, in place of the body."""
+        blocks = [{operands[i]: rel for i, rel in block.items()} for block in of_body]
+        return {r: block for r, block in zip(results, blocks, strict=True) if r is not None}
+
     marked = set(dependent)
     while True:
         step = _any_step(eqn, layout, step_body, marked, values)
-        by_result, of_stacks = [
-            {
-                r: {operands[i]: rel for i, rel in block.items()}
-                for r, block in zip(results, blocks or (), strict=blocks is not None)
-                if r is not None
-            }
-            for blocks in (step.results, step.stacks)
-        ]
+        by_result = by_result_of_loop(step.results)
+        of_stacks = {} if step.stacks is None else by_result_of_loop(step.stacks)
         grown = {p for p, r in layout.carries.items() if p not in marked and by_result.get(r)}
         if not grown:
             notes.extend(step.notes)

@@ -119,7 +119,8 @@ def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> S
     x, *places = args
     full = ins[0]
     pending = ctx.pending(x)
-    if prim.dynamic or any([(a, prim.sizes[a]) not in pending for a, _ in pending]):
+    keeps_pending_axes = all([prim.sizes[axis] == size for axis, size in pending])
+    if prim.dynamic or not keeps_pending_axes:
         x, pending = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
