@@ -294,7 +294,7 @@ class _Rematerialization:
 
     def program(self) -> Jaxpr:
         """Return the program."""
-        b, env, eqn_number = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.eqn_number
+        b, env = Builder.like(self.halves.flat), dict[Atom, Atom]()
         for block in self.blocks:
             if block.results is None:
                 b.extend(block.eqns, env)

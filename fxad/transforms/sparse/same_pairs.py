@@ -33,7 +33,7 @@ from fxad.transforms.sparse.relation import (
 _MOST_LISTED: Final = 1 << 22  # pairs of a relation that are compared one by one
 
 
-class _Part(NamedTuple):
+class _Window(NamedTuple):
     """The pairs of two relations in a window of so many results and operands. They are numbered from 0 in it."""
 
     n_results: int
@@ -48,45 +48,45 @@ def same_pairs(a: Relation, b: Relation, rows: int, columns: int) -> bool:
     Cost: memory for `_MOST_LISTED` pairs. No time for windows in which both have the same boxes, one is empty, or
     their least or greatest numbers differ; where the boxes differ and the pairs do not, that of sorting the pairs.
     """
-    waiting = [_Part(rows, columns, a, b)]
+    waiting = [_Window(rows, columns, a, b)]
     while waiting:
-        part = waiting.pop()
-        same = _compared(part)
+        window = waiting.pop()
+        same = _compared(window)
         if same is False:
             return False
         if same is None:
-            waiting += _halves(part)
+            waiting += _halves(window)
     return True
 
 
-def _compared(part: _Part) -> bool | None:
-    """Return True if the relations of a part are equal, False if they differ; None if its halves will tell."""
-    a, b = _filled(part.a, part), _filled(part.b, part)
+def _compared(window: _Window) -> bool | None:
+    """Return True if the relations are equal in a window, False if they differ; None if its halves will tell."""
+    a, b = _filled(window.a, window), _filled(window.b, window)
     if a.boxes == b.boxes and not a.tables and not b.tables:
         return True
     if bounding(a) != bounding(b):
         return False
     if max(a.pairs, b.pairs) > _MOST_LISTED:
         return None
-    numbers_a, numbers_b = [sorted_pair_numbers([pairs(r)], part.n_operands) for r in (a, b)]
+    numbers_a, numbers_b = [sorted_pair_numbers([pairs(r)], window.n_operands) for r in (a, b)]
     return np.array_equal(numbers_a, numbers_b)
 
 
-def _filled(r: Relation, part: _Part) -> Relation:
+def _filled(r: Relation, window: _Window) -> Relation:
     """Return a dense block for a relation that contains it, beside other boxes of the same pairs."""
-    block = dense(part.n_results, part.n_operands)
+    block = dense(window.n_results, window.n_operands)
     return block if block.boxes <= r.boxes else r
 
 
-def _halves(part: _Part) -> Iterator[_Part]:
-    """Yield the two halves of a part, along its longer side."""
-    n, m, a, b = part
+def _halves(window: _Window) -> Iterator[_Window]:
+    """Yield the two halves of a window, along its longer side."""
+    n, m, a, b = window
     if n >= m:
         for start, end in ((0, n // 2), (n // 2, n)):
-            yield _Part(end - start, m, _of_results(a, start, end), _of_results(b, start, end))
+            yield _Window(end - start, m, _of_results(a, start, end), _of_results(b, start, end))
     else:
         for start, end in ((0, m // 2), (m // 2, m)):
-            yield _Part(n, end - start, _of_operands(a, start, end), _of_operands(b, start, end))
+            yield _Window(n, end - start, _of_operands(a, start, end), _of_operands(b, start, end))
 
 
 def _of_operands(r: Relation, start: int, end: int) -> Relation:
