@@ -202,8 +202,10 @@ class _Reads:
     )
 
     def __init__(self, program: NumberedOperations, costs: Mapping[type[Primitive], CompileCost]) -> None:
-        """Read the operations in order. A transpose stands before the products that read it, and after the product that
-        it is of: so `transposed` and `products` know the operand of each operation. Example: with matrices,
+        """Read the operations in order.
+
+        A transpose stands before the products that read it, and after the product that it is of: so `transposed` and
+        `products` know the operands of each operation. Example: with matrices,
 
             t = transpose a;  p = dot t b;  q = transpose p
 

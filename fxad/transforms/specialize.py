@@ -73,7 +73,7 @@ class _Specializer(Builder):
         """Add the equation that tracing at the sizes adds, if any. Return its results."""
         outs = tuple([self._aval(v.aval) for v in eqn.outs])
         if _became_trivial(eqn, ins, outs):
-            return ins
+            return ins[:1]
         if _reads_nothing(eqn, ins, outs):
             return (Lit.zero(outs[0]),)
         prim = self._operation(eqn.prim)

@@ -19,6 +19,7 @@ from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumSum, Cumulative, LinearRecurrence
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dot import Contraction
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ELEMENTWISE
@@ -26,7 +27,6 @@ from fxad.primitives.elementwise.arithmetic import Mul
 from fxad.primitives.elementwise.select import SelectN
 from fxad.primitives.families import Bilinear, of_family
 from fxad.primitives.fft import Fft
-from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.gather_scatter import Gather, Scatter, ScatterAdd, ScatterFamily
 from fxad.primitives.index import Index
 from fxad.primitives.linalg.family import LinearSystem, Matrixwise

@@ -177,8 +177,10 @@ def _with_interior_padding(
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
-    """Mask a concatenation: each operand is written at the sum of the true sizes before it, in order, so it overwrites
-    the padding of the one before. Example: true sizes 2 and n = 1, padded sizes 2 and 3, then 2 more:
+    """Mask a concatenation.
+
+    Each operand is written at the sum of the true sizes before it, in order, so it overwrites the padding of the one
+    before. Example: true sizes 2 and n = 1, padded sizes 2 and 3, then 2 more:
 
         first         a0 a1 .  .  .  .  .
         second        a0 a1 b0 _  _  .  .       starts at 2
