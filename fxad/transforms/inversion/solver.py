@@ -251,8 +251,8 @@ class _Search:
                 result = self.graph.eqns[k].outs[0]
                 paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, MaskedPart)]
                 self.to_follow.extend([(result, path) for path in paths])
-        k = self.graph.index_of_producer.get(v, -1)
-        if k >= 0 and self.n_unknown[k]:
+        k = self.graph.index_of_producer.get(v)
+        if k is not None and self.n_unknown[k]:
             self._queue_inverse(k)
 
     def _queue_inverse(self, k: int) -> None:
@@ -260,7 +260,9 @@ class _Search:
         eqn = self.graph.eqns[k]
         is_known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.of(eqn.prim)
-        if any(is_known) and (all(is_known) or (rule is not None and rule.partial)) and k not in self.in_heap:
+        needs_all = rule is None or not rule.partial
+        enough = all(is_known) if needs_all else any(is_known)
+        if enough and k not in self.in_heap:
             self.in_heap.add(k)
             heapq.heappush(self.to_invert, -k)
 
@@ -457,8 +459,8 @@ class _Search:
 
     def _invert_producer(self, v: Var, path: InvertedEqns) -> None:
         """Invert the equation that computed the value, on a part of its result."""
-        k = self.graph.index_of_producer.get(v, -1)
-        if k < 0 or k in path:
+        k = self.graph.index_of_producer.get(v)
+        if k is None or k in path:
             return
         eqn = self.graph.eqns[k]
         b = self._builder()

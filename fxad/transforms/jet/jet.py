@@ -221,6 +221,8 @@ class _SeriesBuilder(SeriesGraph):
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
     def _product(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> Compute:
+        """The Cauchy product: coefficient k of u v is the sum of u_p v_q over p + q = k. Of a square, u_p u_q stands
+        for two products: coefficient 4 is 2 (u_0 u_4 + u_1 u_3) + u_2 u_2."""
         i, j = [k for k, v in enumerate(varies) if v]
         squared = prim == MUL and operands[i] is operands[j]
 
@@ -235,9 +237,10 @@ class _SeriesBuilder(SeriesGraph):
             pairs = [(p, k - p) for p in range(k + 1)]
             if not squared:
                 return (self.sum([t for p, q in pairs if (t := term(p, q)) is not None]),)
-            twice = self.sum([t for p, q in pairs if p < q and (t := term(p, q)) is not None])
+            below = self.sum([t for p, q in pairs if p < q and (t := term(p, q)) is not None])
+            twice = None if below is None else self.scaled(below, 2)
             middle = term(k // 2, k // 2) if k % 2 == 0 else None
-            return (self.sum([t for t in (None if twice is None else self.scaled(twice, 2), middle) if t is not None]),)
+            return (self.sum([t for t in (twice, middle) if t is not None]),)
 
         return compute
 

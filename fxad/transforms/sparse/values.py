@@ -60,6 +60,8 @@ class ConcreteValues:
         return self._numbers[count]
 
     def _computed(self, a: Var) -> NDArray | None:
+        """Evaluate the equation of a value: by its operands, by the body that runs once, or pruned to this result. None
+        if an operand is not concrete, or the equation has effects."""
         if self._eqns is None:
             self._eqns = {v: (e, k) for e in self._jaxpr.eqns for k, v in enumerate(e.outs)}
         eqn, k = self._eqns[a]

@@ -220,6 +220,9 @@ def window_mask(window: Window, shape: Shape) -> NDArray:
 
 
 def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> PartialValue:
+    """Return the elements of `y` outside of a window that an update has overwritten: a window too, if the rest is one
+    range; else by a mask if the starts are literals, or as a count. Example: of 5 elements, a window of 2 at 3 leaves
+    the range from 0 to 3, a window of 2 at 1 leaves the elements 0, 3 and 4."""
     shape, sizes = y.aval.shape, window.sizes
     cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
     if len(cut) == 1 and (start := literal_number(starts[cut[0]])) is not None:

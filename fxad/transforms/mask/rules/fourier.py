@@ -30,6 +30,13 @@ from fxad.transforms.mask.rules.structure import padded_to
 
 
 def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a Fourier transform of masked lengths: axis after axis, as a product with the matrix of the true length
+    (`_along`), because the frequencies depend on it. Example: a true length n = 3 in a padded size 4: entry (j, k) of
+    the matrix is exp(-2 pi i j k / 3), and x is zero in the padding.
+
+    A real transform is the complex one, of which half is kept. In its inverse, the half that is left out counts by
+    weights of 2.
+    """
     (aval,), (out,) = ins, outs
     x = ctx.zero_filled(args[0], aval.shape)
     first = aval.ndim - len(prim.lengths)
