@@ -251,9 +251,9 @@ class _Search:
                 result = self.graph.eqns[k].outs[0]
                 paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, MaskedPart)]
                 self.to_follow.extend([(result, path) for path in paths])
-        k = self.graph.index_of_producer.get(v)
-        if k is not None and self.n_unknown[k]:
-            self._queue_inverse(k)
+        producer = self.graph.index_of_producer.get(v)
+        if producer is not None and self.n_unknown[producer]:
+            self._queue_inverse(producer)
 
     def _queue_inverse(self, k: int) -> None:
         """Queue an equation to be run backwards, if enough of its results are known."""
