@@ -63,7 +63,7 @@ a row is `eqn.prim.name`, and the parameters are fields of `eqn.prim`.
   for some parameters. The reason is under *rule*, or in the types: integers and bools have no tangents.
 - **transpose**: the operands in which the primitive is linear, with the others fixed. *all*: in all operands that can
   have a tangent together. Operands with a comma between them are alternatives, those with a *+* belong together.
-- **jet**: how the Taylor series of the result follows from those of the operands. *linear*: coefficient by coefficient.
+- **jet**: how the Taylor series of the result follows from those of the operands. *affine*: coefficient by coefficient.
   *product*: Cauchy products. *tangent rule*: the derivative, evaluated in series. *bodies*: the same equation over the
   series of its bodies. *row*: a shorter rule of its own. *constant*: only the value of the operands counts.
 - **inverse**: the operands that the result and the other operands determine: alternatives with a comma, those that are

@@ -34,6 +34,7 @@ from fxad.core.atoms import (
     instantiated as instantiated,
     known_operands as known_operands,
     literal_number as literal_number,
+    operand_var as operand_var,
     result_vars as result_vars,
 )
 from fxad.core.dataclasses import dataclass

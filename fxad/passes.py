@@ -65,12 +65,16 @@ def _outline(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _merge_invertible(jaxpr: Jaxpr) -> Jaxpr:
-    """Only a program with reversible equations imports the pass, which needs the inverse rules of all primitives."""
+    """Merge consecutive `invertible` calls.
+
+    The pass needs the inverse rules of all primitives. `fxad.transforms` imports the file of a name when the name is
+    first used (`core/lazy_exports`), so a process without reversible equations imports none of them.
+    """
     return transforms.merge_invertible(jaxpr) if has_reversible(jaxpr) else jaxpr
 
 
 def _memory_passes(jaxpr: Jaxpr) -> Iterable[Pass]:
-    """Only a program with a budget imports the planner."""
+    """Return the passes of the memory planner, which is imported here, as above: for a program with a budget."""
     return transforms.memory_passes(jaxpr)
 
 

@@ -128,6 +128,14 @@ def test_every_package_has_a_layer() -> None:
     assert {p for p in packages if f"`{p}`" not in page} == set(), "docs/architecture.md has a line for every package"
 
 
+def test_tables_of_packages_name_transformations_and_folders_of_tests() -> None:
+    transformations = {p.relative_to(ROOT / "fxad/transforms").parts[0].removesuffix(".py") for p in FILES
+                       if p.is_relative_to(ROOT / "fxad/transforms")} - {"__init__"}  # fmt: skip
+    assert _names_in_table("| in `transforms` |", 1) == {*transformations, "transforms"}
+    folders = _names_in_table("| in `transforms` |", 3) | _names_in_table("| package | concept | tests |", 3)
+    assert {folder for folder in folders if not (ROOT / folder).exists()} == set()
+
+
 def _classes_asked_for(node: ast.AST) -> list[ast.Name]:
     """Return the names in `isinstance(x, ...)` and `type(x) is ...`."""
     match node:

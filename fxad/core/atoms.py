@@ -193,8 +193,13 @@ class Var:
     def __new__(cls, index: int, aval: Aval) -> Var:
         return result_vars(index.__index__(), (aval,))[0]  # NumPy's ints are accepted and converted to Python's
 
+    @property
+    def is_operand(self) -> bool:
+        """Return True for an operand of a program, False for a result of an equation."""
+        return self.index < 0
+
     def __str__(self) -> str:
-        return f"%{self.index}" if self.index >= 0 else f"%arg{~self.index}"
+        return f"%arg{~self.index}" if self.is_operand else f"%{self.index}"
 
     def __repr__(self) -> str:
         return f"{self}:{self.aval}"
@@ -210,6 +215,11 @@ class _UnfrozenVar:
     """A variable while it is made: the fields of `Var`, without its `__new__`, which looks for an interned one."""
 
     __slots__ = ("index", "aval")
+
+
+def operand_var(k: int, aval: Aval) -> Var:
+    """Return operand `k` of a program, counted from 0."""
+    return Var(~k, aval)
 
 
 def result_vars(n: int, avals: tuple[Aval, ...]) -> tuple[Var, ...]:

@@ -158,6 +158,16 @@ class Pad(LinearMap):
             shape.append(m)
         return (Aval(tuple(shape), x.dtype),)
 
+    def kept_elements(self, x: Shape, y: Shape) -> list[range]:
+        """Return the elements along each axis of an operand of shape `x` that the result, of shape `y`, has. Negative
+        `low` and `high` drop the others."""
+        kept: list[range] = []
+        for low, interior, n, m in zip(self.low, self.interior, x, y, strict=True):
+            step = interior + 1
+            first, last = max(0, -(low // step)), min(n - 1, (m - 1 - low) // step)
+            kept.append(range(first, last + 1) if first <= last else range(0))
+        return kept
+
     def impl(self, *args: NDArray) -> tuple[NDArray, ...]:
         x, value = args
         spaced = [n + max(n - 1, 0) * i for n, i in zip(x.shape, self.interior, strict=True)]

@@ -199,7 +199,8 @@ _CHEAP: Final[Kinds] = (*ARITHMETIC, *REARRANGEMENTS, Permutation)
 _LIBRARY: Final[Kinds] = (Contraction, ConvGeneralDilated)
 _REDUCTIONS: Final[Kinds] = (ReduceSum, ReduceMax, ReduceMin)
 # Classes and families of `EXPANDED_MS` that have a kernel of their own. The other ones are functions. Both tables name
-# classes: few programs use these primitives, and a name does not import their files.
+# classes: few programs use these primitives, and a name does not import their files. tests/units/test_kernels.py checks
+# that each is the name of a class; a primitive from outside with such a name has the same row.
 _OWN_KERNEL: Final = frozenset({"SortLike", "Cumulative", "ScatterFamily", "Softmax", "LogSoftmax"})
 
 

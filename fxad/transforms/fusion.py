@@ -202,6 +202,15 @@ class _Reads:
     )
 
     def __init__(self, program: NumberedOperations, costs: Mapping[type[Primitive], CompileCost]) -> None:
+        """Read the operations in order.
+
+        A transpose stands before the products that read it, and after the product that it is of: so `transposed` and
+        `products` know the operands of each operation. Example: with matrices,
+
+            t = transpose a;  p = dot t b;  q = transpose p
+
+        reads a and b from memory, t is in `transposed_operands`, q in `transposed_products`.
+        """
         avals = program.avals
         self.count = [0] * len(avals)
         self.from_memory: set[ValueNumber] = set(program.results)

@@ -1,15 +1,15 @@
 """Named sizes replaced by numbers: the program of one size, from the program of every size.
 
-The result is the program that tracing at these sizes gives. So equations that tracing would simplify there, such as a
-reshape to the same shape, are simplified here.
+The result is the program that tracing at these sizes gives, so far as the traced function adds the same equations for
+every size. So equations that tracing would simplify there, such as a reshape to the same shape, are simplified here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Final
+from typing import Final, final
 
 from fxad.core.builder import Builder
 from fxad.core.memo import by_value
@@ -17,7 +17,7 @@ from fxad.core.sizes.lower_bounds import at_least
 from fxad.core.sizes.polynomials import SizeName, names_of
 from fxad.core.sizes.size import Size, bound_size, dimension, maximum, substitute_sizes
 from fxad.errors import ArgumentError, ShapeError, shown
-from fxad.ir import Atom, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
+from fxad.ir import Atom, Atoms, Aval, Eqn, Jaxpr, Lit, Param, Primitive, Record, map_parameter, params, subjaxprs
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.custom_rules import BatchRule
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
@@ -33,37 +33,92 @@ SizeValues = tuple[tuple[str, int], ...]  # names of sizes with ints, or other s
 def specialize(jaxpr: Jaxpr, values: SizeValues) -> Jaxpr:
     """Return the program with named sizes replaced by ints or by other sizes.
 
-    Law:    the program that is traced at those sizes, where the traced function uses its sizes in shapes and as values.
+    Law:    the results are those of the program that is traced at those sizes. It is this program, where the traced
+            function uses its sizes in shapes and as values, and chooses no equations by them. Many functions do for an
+            axis of 0 or 1 elements, a few for other sizes: docs/tutorial-mask.md names them.
     Raises: ShapeError if a dimension would be negative, or too large for int32.
     """
     sizes = dict(values)
     if not any([n.name in sizes for n in _all_names(jaxpr)]):
         return jaxpr
     check_positions("specialize", jaxpr, lambda size: substitute_sizes(size, sizes))
-    avals: dict[Aval, Aval] = {}
-    operations: dict[Primitive, Primitive] = {}
+    return _Specializer(values).program(jaxpr)
 
-    def specialize_aval(aval: Aval) -> Aval:
-        specialized = avals.get(aval)
+
+@final
+class _Specializer(Builder):
+    """The builder of one program at the sizes `values`. A type and an operation are specialized once."""
+
+    __slots__ = ("_avals", "_operations", "_sizes", "_values")
+
+    def __init__(self, values: SizeValues) -> None:
+        super().__init__()
+        self._values = values
+        self._sizes = dict(values)
+        self._avals: dict[Aval, Aval] = {}
+        self._operations: dict[Primitive, Primitive] = {}
+
+    def program(self, jaxpr: Jaxpr) -> Jaxpr:
+        """Return the program at the sizes."""
+        ins = self.inputs([self._aval(v.aval) for v in jaxpr.ins])
+        env: dict[Atom, Atom] = dict(zip(jaxpr.ins, ins, strict=True))
+        for eqn in jaxpr.eqns:
+            env.update(zip(eqn.outs, self._add(eqn, self._atoms(eqn.ins, env)), strict=True))
+        return self.build(self._atoms(jaxpr.outs, env), jaxpr.name)
+
+    def _atoms(self, atoms: Atoms, env: Mapping[Atom, Atom]) -> Atoms:
+        return tuple([self._lit(a) if isinstance(a, Lit) else env[a] for a in atoms])
+
+    def _add(self, eqn: Eqn, ins: Atoms) -> Sequence[Atom]:
+        """Add the equation that tracing at the sizes adds, if any. Return its results."""
+        outs = tuple([self._aval(v.aval) for v in eqn.outs])
+        if _became_trivial(eqn, ins, outs):
+            return ins[:1]
+        if _reads_nothing(eqn, ins, outs):
+            return (Lit.zero(outs[0]),)
+        prim = self._operation(eqn.prim)
+        if isinstance(prim, Slice):
+            prim = _traced_slice(prim, eqn, outs[0].shape)
+        elif isinstance(prim, Rev) and (single := _single_axes(eqn, outs[0].shape)):
+            prim = Rev(tuple([k for k in prim.axes if k not in single]))
+            if not prim.axes:
+                return ins
+        self.source = eqn.source
+        results = self(prim, *ins)
+        types = tuple([v.aval for v in results])
+        assert types == outs, f"specialize: {prim.name} gives other types than of symbolic shape"
+        return results
+
+    # ------------------------------------------------------------------------------------ types, literals, parameters
+
+    def _aval(self, aval: Aval) -> Aval:
+        specialized = self._avals.get(aval)
         if specialized is None:
-            shape = tuple([substitute_sizes(n, sizes) for n in aval.shape])
-            specialized = avals[aval] = Aval(shape, aval.dtype)
+            shape = tuple([substitute_sizes(n, self._sizes) for n in aval.shape])
+            specialized = self._avals[aval] = Aval(shape, aval.dtype)
         return specialized
 
-    def specialize_lit(a: Lit) -> Lit:
-        aval = specialize_aval(a.aval)
-        return a.with_shape(aval.shape) if a.size is None else Lit.of(substitute_sizes(a.size, sizes), aval)
+    def _lit(self, a: Lit) -> Lit:
+        aval = self._aval(a.aval)
+        return a.with_shape(aval.shape) if a.size is None else Lit.of(substitute_sizes(a.size, self._sizes), aval)
 
-    def specialize_param(value: object) -> object:
+    def _operation(self, prim: Primitive) -> Primitive:
+        specialized = self._operations.get(prim)
+        if specialized is None:
+            parameters = [map_parameter(value, self._param, self._rule) for _, value in params(prim)]
+            specialized = self._operations[prim] = type(prim)(*parameters)
+        return specialized
+
+    def _param(self, value: object) -> object:
         if type(value) is Size:
-            return substitute_sizes(value, sizes)
+            return substitute_sizes(value, self._sizes)
         if isinstance(value, Jaxpr):
-            return specialize(value, values)
+            return specialize(value, self._values)
         if isinstance(value, Aval):
-            return specialize_aval(value)
-        return specialize_lit(value) if isinstance(value, Lit) else value
+            return self._aval(value)
+        return self._lit(value) if isinstance(value, Lit) else value
 
-    def specialize_rule(record: Record) -> Record | None:
+    def _rule(self, record: Record) -> Record | None:
         """Specialize a rule for any size; None for other records, whose fields are specialized.
 
         The rule keeps the size that it binds, and a size of that name in the values is another one. For example, a rule
@@ -77,34 +132,9 @@ def specialize(jaxpr: Jaxpr, values: SizeValues) -> Jaxpr:
         if not (isinstance(record, BatchRule) and record.any_size):
             return None
         (name,) = names_of(record.size)
-        others = tuple([(k, value) for k, value in values if k != name.name])
+        others = tuple([(k, value) for k, value in self._values if k != name.name])
         size, body = with_fresh_size(record.body, record.size, [n for _, value in others for n in names_of(value)])
         return replace(record, size=size, body=specialize(body, others))
-
-    b = Builder()
-    env: dict[Atom, Atom] = dict(zip(jaxpr.ins, b.inputs([specialize_aval(v.aval) for v in jaxpr.ins]), strict=True))
-    for eqn in jaxpr.eqns:
-        ins = tuple([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in eqn.ins])
-        outs = tuple([specialize_aval(v.aval) for v in eqn.outs])
-        if _became_trivial(eqn, ins, outs):
-            env[eqn.outs[0]] = ins[0]
-            continue
-        if _reads_nothing(eqn, ins, outs):
-            env[eqn.outs[0]] = Lit.zero(outs[0])
-            continue
-        prim = operations.get(eqn.prim)
-        if prim is None:
-            values_at_sizes = [map_parameter(value, specialize_param, specialize_rule) for _, value in params(eqn.prim)]
-            prim = operations[eqn.prim] = type(eqn.prim)(*values_at_sizes)
-        if isinstance(prim, Slice):
-            prim = _traced_slice(prim, eqn, outs[0].shape)
-        elif isinstance(prim, Rev) and (single := _single_axes(eqn, outs[0].shape)):
-            prim = Rev(tuple([k for k in prim.axes if k not in single]))
-            if not prim.axes:
-                env[eqn.outs[0]] = ins[0]
-                continue
-        env.update(zip(eqn.outs, _add_checked(b, eqn, prim, ins, outs), strict=True))
-    return b.build([specialize_lit(a) if isinstance(a, Lit) else env[a] for a in jaxpr.outs], jaxpr.name)
 
 
 # The functions below make the equation that tracing at the known sizes would add.
@@ -131,7 +161,7 @@ def _traced_slice(prim: Slice, eqn: Eqn, shape: Sequence[int]) -> Slice:
 _REMOVED_IF_TRIVIAL: Final = (BroadcastInDim, Reshape, Slice)
 
 
-def _became_trivial(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
+def _became_trivial(eqn: Eqn, ins: Atoms, outs: tuple[Aval, ...]) -> bool:
     """Return True if the result has the type of the operand at these sizes only."""
     return (
         isinstance(eqn.prim, _REMOVED_IF_TRIVIAL) and ins[0].aval is outs[0] and eqn.ins[0].aval is not eqn.outs[0].aval
@@ -142,7 +172,7 @@ def _became_trivial(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> 
 _LITERAL_IF_EMPTY: Final = (ConvGeneralDilated, DynamicSlice, Gather, Index)
 
 
-def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> bool:
+def _reads_nothing(eqn: Eqn, ins: Atoms, outs: tuple[Aval, ...]) -> bool:
     """Return True if an equation reads nothing at these sizes: its result is empty, although it is not for all sizes.
     The update of a part also writes nothing."""
 
@@ -152,15 +182,6 @@ def _reads_nothing(eqn: Eqn, ins: tuple[Atom, ...], outs: tuple[Aval, ...]) -> b
     if isinstance(eqn.prim, DynamicUpdateSlice):  # the transpose of an index
         return emptied(eqn.outs[0].aval, outs[0]) and emptied(eqn.ins[1].aval, ins[1].aval)
     return isinstance(eqn.prim, _LITERAL_IF_EMPTY) and emptied(eqn.outs[0].aval, outs[0])
-
-
-def _add_checked(
-    b: Builder, eqn: Eqn, prim: Primitive, ins: tuple[Atom, ...], outs: tuple[Aval, ...]
-) -> Sequence[Atom]:
-    b.source = eqn.source
-    results = b(prim, *ins)
-    assert tuple([v.aval for v in results]) == outs, f"specialize: {prim.name} gives other types than of symbolic shape"
-    return results
 
 
 def size_names(jaxpr: Jaxpr) -> tuple[SizeName, ...]:

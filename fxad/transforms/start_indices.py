@@ -132,6 +132,8 @@ def _largest_starts(shape: Sequence[int], window: Sequence[int]) -> list[int]:
 
 
 def _static_index(prim: Primitive, ins: Atoms) -> PrimitiveAndOperands | None:
+    """Return an `index` whose literal places are parameters again. Example: of x[i, 2], with both places dynamic, the
+    second one becomes the start 2, and `dynamic` is (0,)."""
     assert isinstance(prim, Index)
     (x, *places), largest = ins, _largest_starts(ins[0].aval.shape, prim.sizes)
     starts, still_dynamic = list(prim.starts), []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ from fxad.api.sparse import sparsity as sparsity_module
 from fxad.errors import ArgumentError, FileFormatError, NotDifferentiableError, ShapeError
 from fxad.testing import check_sparsity
 from fxad.testing.sparse_laws import as_mask, check_covers
-from fxad.transforms.sparse import pattern as pattern_module
+from fxad.transforms.sparse import pattern as pattern_module, same_pairs as same_pairs_file
+from fxad.transforms.sparse.relation import Box, Relation, pairs, relation
 
 X = np.linspace(0.3, 1.7, 6)
 
@@ -344,6 +346,62 @@ def test_pictures() -> None:
     assert "warning: " in warned._repr_html_()
     pytest.importorskip("matplotlib").use("Agg")
     assert pattern.plot().get_lines()
+
+
+def test_patterns_too_large_to_be_listed_are_compared() -> None:
+    def of(f: Callable[[fx.Array], fx.Array]) -> fx.Pattern:
+        return fx.sparsity(fx.trace(f, fx.Spec((20_000,), "float32")))
+
+    product, total, single = of(lambda x: x * fnp.sum(x)), of(lambda x: x + fnp.sum(x)), of(fnp.sin)
+    block = of(lambda x: fnp.broadcast_to(fnp.sum(x), x.shape))
+    shorter = of(lambda x: fnp.sin(x) + fnp.pad(fnp.broadcast_to(fnp.sum(x[1:]), (19_999,)), (0, 1)))
+    shifted = of(lambda x: fnp.sin(x) + fnp.pad(fnp.broadcast_to(fnp.sum(x[:-1]), (19_999,)), (1, 0)))
+    with pytest.raises(fx.errors.ArgumentError, match="too large to be listed"):
+        _ = block.indices
+    assert product == total == block, "a dense block has the entries of its diagonal"
+    assert hash(product) == hash(block)
+    assert len({product, block, single, shorter, shifted}) == 4
+    assert [p == block for p in (single, shorter, shifted)] == [False] * 3
+    assert shorter != shifted
+    assert shorter.T.T == shorter != shorter.T
+
+
+@pytest.mark.parametrize("most_listed", [8, 40])
+def test_relations_are_compared_in_windows(monkeypatch: pytest.MonkeyPatch, most_listed: int) -> None:
+    """The comparison without a list of all pairs gives what the sets of all pairs do."""
+    monkeypatch.setattr(same_pairs_file, "_MOST_LISTED", most_listed)
+    rng = random.Random(most_listed)
+
+    def drawn(rows: int, columns: int) -> Relation:
+        boxes: list[Box] = []
+        for _ in range(rng.randint(0, 4)):
+            dims = [(rng.randint(1, 4), rng.randint(-4, 4), rng.randint(-4, 4)) for _ in range(rng.randint(0, 3))]
+            (o0, o1), (i0, i1) = Box(0, 0, tuple(dims)).out_bounds, Box(0, 0, tuple(dims)).in_bounds
+            if o1 - o0 < rows and i1 - i0 < columns:
+                start, first = rng.randint(-o0, rows - 1 - o1), rng.randint(-i0, columns - 1 - i1)
+                boxes.append(Box(start, first, tuple(dims)))
+        return relation(*boxes)
+
+    def listed(r: Relation) -> set[tuple[int, int]]:
+        return set(zip(*[numbers.tolist() for numbers in pairs(r)], strict=True))
+
+    def as_pairs(places: list[tuple[int, int]]) -> Relation:
+        boxes, tables = places[: len(places) // 2], np.array(places[len(places) // 2 :], np.int64).reshape(-1, 2)
+        return Relation(
+            frozenset([Box(o, i, ()) for o, i in boxes]), ((tables[:, 0], tables[:, 1]),) if len(tables) else ()
+        )
+
+    n_equal = 0
+    for _ in range(400):
+        rows, columns = rng.randint(1, 20), rng.randint(1, 20)
+        a = drawn(rows, columns)
+        places = rng.sample(sorted(listed(a)), len(listed(a)))
+        others = [drawn(rows, columns), as_pairs(places), as_pairs(places[1:])]
+        for b in others:
+            equal = listed(a) == listed(b)
+            n_equal += equal
+            assert same_pairs_file.same_pairs(a, b, rows, columns) == equal, (a, b)
+    assert n_equal > 400
 
 
 def test_a_hessian_has_a_star_coloring_if_it_is_symmetric() -> None:

@@ -133,9 +133,13 @@ def apply_jvp_rules(jaxpr: Jaxpr, ctx: JvpBuilder, tangents: dict[Atom, Lin]) ->
 
 
 def add_dependent_values(dependent: set[Atom], eqns: Iterable[Eqn], operands: Iterable[Atom]) -> None:
-    """Add to `dependent` the inexact values among `operands`, and the results of `eqns` that then have a tangent. An
-    equation whose derivative is refused has no such results; but if its bodies compute its results, all inexact ones
-    are added."""
+    """Add to `dependent` the inexact values among `operands`, and the results of `eqns` that then have a tangent. A
+    function with rules for `symbolic_zeros` asks for them while it is traced (`api/custom/traced_call`).
+
+    A single equation whose derivative is refused has no such results: a derivative through it is an error. Of an
+    equation with bodies, one equation in a body may be refused, and the other results still have tangents. So all of
+    its inexact results are added.
+    """
     dependent.update([v for v in operands if v.aval.inexact])
     for eqn in eqns:
         flags = tuple([a in dependent for a in eqn.ins])

@@ -36,7 +36,7 @@ from fxad.ir import (
     as_lin,
 )
 from fxad.primitives.custom import for_used_results
-from fxad.transforms.ad.jvp import JvpBuilder, apply_jvp_rules, check_differentiable, zero_tangents
+from fxad.transforms.ad.jvp import JvpBuilder, apply_jvp_rules, as_operand, check_differentiable, zero_tangents
 
 # The largest number of residuals. Nested calls can multiply their number.
 MAX_RESIDUALS: Final = 1 << 19
@@ -94,16 +94,14 @@ class LinearizeBuilder(JvpBuilder):
     def _operands(self, operands: tuple[Lin | Zero | Var | Lit, ...]) -> list[Atom]:
         ins: list[Atom] = []
         for a in operands:
-            if isinstance(a, Lin):
-                ins.append(a.var)
-            elif isinstance(a, Var):
+            if isinstance(a, Var):
                 # the operand of the linear program for this primal value
                 residual = self.residuals.get(a)
                 if residual is None:
                     residual = self.residuals[a] = self.linear.input(a.aval)
                 ins.append(residual)
             else:
-                ins.append(a.instantiate() if isinstance(a, Zero) else a)
+                ins.append(as_operand(a))
         return ins
 
     def recur(self, body: Jaxpr, nonzero: Flags) -> LinearizedBody:

@@ -63,7 +63,9 @@ def _operands_with_cotangents(eqn: Eqn, linear: set[Atom]) -> Flags:
     prim, flags = eqn.prim, tuple([a in linear for a in eqn.ins])
     with_zeros = linear_operands(prim, eqn.ins, flags)
     if with_zeros is not None:
-        # only equations with bodies need to know which zeros are linear operands; others ignore their cotangents
+        # A literal zero may count as a linear operand: concatenate(x_dot, 0) is linear in both. An equation with bodies
+        # transposes them with respect to all linear operands, so it gets these marks. The rule of any other equation
+        # returns cotangents of the values that are linear, and takes a zero as it is.
         return with_zeros if isinstance(prim, HigherOrder) else flags
     raise NotLinearError(
         f"transpose: {prim.name} is not linear in operands {[k for k, a in enumerate(eqn.ins) if a in linear]}",

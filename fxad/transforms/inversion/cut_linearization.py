@@ -111,10 +111,10 @@ class CutLinearization(LinearizeBuilder):
             out_tangents: Tangents
             if known_ins is None or _captured_value_moves(eqn, tangents):
                 outs, out_tangents = self._linearize(eqn, ins, tangents, origin)
-                # The results come from this copy, which is inverted as one equation for the operands. From these, the
-                # linearized equations run forward, for residuals alone: nothing else reads them. This is so for an
-                # equation that is inverted as a whole, and for a function with rules: its derivative may use another
-                # program than the function, and the function itself is inverted.
+                # Some equations are inverted themselves, and not the equations that their jvp rule has just added:
+                # those that are inverted as a whole, and functions with rules, whose derivative may use another program
+                # than the function. So a copy of the equation computes the results. Inverting it gives the operands,
+                # from which the equations of the jvp rule compute residuals; their results are not used.
                 if inverted_whole or isinstance(eqn.prim, CallWithRules):
                     outs = self.copy(eqn, ins)
             else:

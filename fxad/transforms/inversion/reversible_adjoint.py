@@ -81,6 +81,7 @@ def eqns_with_ivjp(jaxpr: Jaxpr, plan: InversionPlan, rules: InverseTable) -> Ma
 
 
 def _has_ivjp(eqn: Eqn, known_ins: Flags, rules: InverseTable) -> bool:
+    """Return True if an equation with bodies can be run backwards as a whole, together with its cotangents."""
     prim = eqn.prim
     # the user's backward program takes the place of the body
     if isinstance(prim, CallWithRules):

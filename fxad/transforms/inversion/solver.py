@@ -251,16 +251,18 @@ class _Search:
                 result = self.graph.eqns[k].outs[0]
                 paths = [path for path, part in self.parts.get(result, {}).items() if isinstance(part, MaskedPart)]
                 self.to_follow.extend([(result, path) for path in paths])
-        k = self.graph.index_of_producer.get(v, -1)
-        if k >= 0 and self.n_unknown[k]:
-            self._queue_inverse(k)
+        producer = self.graph.index_of_producer.get(v)
+        if producer is not None and self.n_unknown[producer]:
+            self._queue_inverse(producer)
 
     def _queue_inverse(self, k: int) -> None:
         """Queue an equation to be run backwards, if enough of its results are known."""
         eqn = self.graph.eqns[k]
         is_known = [v in self.computed_by for v in eqn.outs]
         rule = self.rules.of(eqn.prim)
-        if any(is_known) and (all(is_known) or (rule is not None and rule.partial)) and k not in self.in_heap:
+        needs_all = rule is None or not rule.partial
+        enough = all(is_known) if needs_all else any(is_known)
+        if enough and k not in self.in_heap:
             self.in_heap.add(k)
             heapq.heappush(self.to_invert, -k)
 
@@ -347,7 +349,13 @@ class _Search:
             b.measure(log_det)
 
     def _builder(self, measured: bool = False) -> StepBuilder:
-        """Return a builder for the equations of one backward step."""
+        """Return a builder for the equations of one backward step; if `measured`, they add to the log-determinant.
+
+        Each equation that is inverted counts once. So two kinds of steps are measured: those that invert an equation
+        for its whole operands (`_invert`), and those that join the parts of an operand (`_join_parts`), which apply the
+        rules along the paths of the parts again. The steps that read a known part are not: they compute an equation
+        forward, or they take a slice of the part, which has no term of its own.
+        """
         return StepBuilder(self.graph, self.rules, measured)
 
     def _add_step(self, eqns: tuple[Eqn, ...], b: StepBuilder, computes: dict[Var, Atom]) -> None:
@@ -451,8 +459,8 @@ class _Search:
 
     def _invert_producer(self, v: Var, path: InvertedEqns) -> None:
         """Invert the equation that computed the value, on a part of its result."""
-        k = self.graph.index_of_producer.get(v, -1)
-        if k < 0 or k in path:
+        k = self.graph.index_of_producer.get(v)
+        if k is None or k in path:
             return
         eqn = self.graph.eqns[k]
         b = self._builder()

@@ -158,6 +158,10 @@ def _concatenate(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | Non
 
 
 def _dot_general(prim: Primitive, ins: Sequence[Aval], axis: int) -> Along | None:
+    """Return a product of slices. The axes of the result are the batch, those that the left operand keeps, and those
+    that the right one keeps: along a batch axis both operands are sliced, along another one only the operand that has
+    it. Example: f32[8, 3, 4] times f32[8, 4, 5] is f32[8, 3, 5]. Along axis 0 a slice is the product of f32[3, 4] and
+    f32[4, 5], along axis 2 that of the whole left operand and f32[8, 4]."""
     assert isinstance(prim, DotGeneral)
     lhs, rhs = ins
     if prim.preferred is not None and prim.preferred.itemsize > lhs.dtype.itemsize:

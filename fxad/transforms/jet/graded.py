@@ -259,6 +259,15 @@ class _RowBuilder:
     # ------------------------------------------------------------------------------------------------------ products
 
     def product(self, prim: Primitive, args: tuple[Atom, ...], varying: Sequence[int], degrees: Sequence[int]) -> Atom:
+        """Return the rows of degree p + q of a product of two varying operands, of degrees p <= q.
+
+        The grading says of which pairs a row of the product is the sum: each is a row of the first operand with a sum
+        of rows of the second one. A pair that several rows need is multiplied once. If there is one row, and it pairs
+        row k with row k for all k, the stacks are multiplied as they are, and the rows added.
+
+        Example: p = q = 1 and two variables, each factor with the rows 0 and 1. The row of the monomial (0, 1) is
+        u_0 v_1 + u_1 v_0: the pairs are (0, row 1) and (1, row 0).
+        """
         i, j = sorted(varying, key=degrees.__getitem__)
         p, q = degrees[i], degrees[j]
         if p + q > self.grading.order:
@@ -316,7 +325,7 @@ class _RowBuilder:
         return stacked
 
     def sum(self, terms: Sequence[Atom]) -> Atom:
-        return reduce(lambda a, b: self.b.one(ADD, a, b), terms)
+        return reduce(lambda total, term: self.b.one(ADD, total, term), terms)
 
     def sum_of_rows(self, x: Atom) -> Atom:
         return x if x.aval.shape[0] == 1 else emit_expand_dims(self.b, self.b.one(ReduceSum((0,)), x), (0,))

@@ -143,9 +143,7 @@ class _SeriesBuilder(SeriesGraph):
         if isinstance(prim, Call) and not operands_computed:
             return self.inline(prim.body, operands, source)
         avals = tuple([a.aval for a in operands])
-        rule = series_rule(prim, avals, varies, self.order)
-        if rule is SeriesRule.BODIES and not operands_computed and is_linear(prim, varies):
-            rule = SeriesRule.AFFINE  # it needs one coefficient at a time; the series of its bodies would need all
+        rule = series_rule(prim, avals, varies, self.order, in_tangent_rule=not operands_computed)
         if rule is SeriesRule.BODIES:
             assert isinstance(prim, HigherOrder)
             return self.node(prim, operands, self._by_bodies(prim, operands, operands_computed), None, source)
@@ -223,6 +221,8 @@ class _SeriesBuilder(SeriesGraph):
         return tuple([env.get(a, a) for a in jaxpr.outs])
 
     def _product(self, prim: Primitive, operands: SeriesAtoms, varies: Flags) -> Compute:
+        """The Cauchy product: coefficient k of u v is the sum of u_p v_q over p + q = k. Of a square, u_p u_q stands
+        for two products: coefficient 4 is 2 (u_0 u_4 + u_1 u_3) + u_2 u_2."""
         i, j = [k for k, v in enumerate(varies) if v]
         squared = prim == MUL and operands[i] is operands[j]
 
@@ -237,9 +237,10 @@ class _SeriesBuilder(SeriesGraph):
             pairs = [(p, k - p) for p in range(k + 1)]
             if not squared:
                 return (self.sum([t for p, q in pairs if (t := term(p, q)) is not None]),)
-            twice = self.sum([t for p, q in pairs if p < q and (t := term(p, q)) is not None])
+            below = self.sum([t for p, q in pairs if p < q and (t := term(p, q)) is not None])
+            twice = None if below is None else self.scaled(below, 2)
             middle = term(k // 2, k // 2) if k % 2 == 0 else None
-            return (self.sum([t for t in (None if twice is None else self.scaled(twice, 2), middle) if t is not None]),)
+            return (self.sum([t for t in (twice, middle) if t is not None]),)
 
         return compute
 
@@ -346,8 +347,8 @@ class _SeriesBuilder(SeriesGraph):
         rule of y, a loop over y is emitted anew for each order: coefficient k of y needs the one before it."""
 
         def compute(node: SeriesNode, k: int) -> OneOrder:
-            # Coefficient k can be computed, because only such coefficients are requested. `up_to` computes those of the
-            # operands that are not there yet. `order_in_reach` tells which higher ones can be computed too.
+            # The operands can be computed up to order k now: coefficient k of the node waits for no others, by the
+            # invariant in the docstring of `order_in_reach` (nodes.py), which gives the higher order that they have.
             order = self.order if operands_computed else max(k, self.order_in_reach(operands, {}))
             if order == 0:
                 return self.emit(prim, *[self.at_zero(a) for a in operands])

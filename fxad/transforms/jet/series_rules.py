@@ -30,18 +30,24 @@ class SeriesRule(Enum):
 
     BODIES = "bodies"  # the same equation, over the series of its bodies
     ROW = "row"
-    AFFINE = "linear"  # its linear part, applied to each coefficient
+    AFFINE = "affine"  # its linear part, applied to each coefficient
     PRODUCT = "product"  # the Cauchy product
     TANGENT = "tangent rule"
 
 
-def series_rule(prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER) -> SeriesRule:
-    """Return the rule for the series of an equation whose marked operands vary."""
+def series_rule(
+    prim: Primitive, avals: Sequence[Aval], varies: Flags, order: int = HIGH_ORDER, *, in_tangent_rule: bool = False
+) -> SeriesRule:
+    """Return the rule for the series of an equation whose marked operands vary.
+
+    `in_tangent_rule`: the coefficients of the operands are computed one at a time. So a linear equation with bodies is
+    applied to each: the series of its bodies would need all coefficients at once.
+    """
     # A rule that raised an error when it was traced is a `Refusal`, and counts too. Its tangent raises that error; the
     # series of the body would be a derivative that the user did not define.
     by_rule = isinstance(prim, CallWithRules) and has_own_derivative(prim)
     if isinstance(prim, HigherOrder) and prim.layout.transparent and not by_rule:
-        return SeriesRule.BODIES
+        return SeriesRule.AFFINE if in_tangent_rule and is_linear(prim, varies) else SeriesRule.BODIES
     row = ROWS.get(type(prim))
     if row is not None and order >= row.least and row.applies(prim, avals, varies):
         return SeriesRule.ROW

@@ -43,6 +43,9 @@ class MaskCtx(PaddedBuilder):
     cleared_later(x, shape)      cleared, or pending if the padding of x is finite
     facts(x), learn(x, more)     the facts about the padding of x; records more of them
 
+    To clear a value is to fill its padding with zeros for the sake of derivatives. Only a value that can have a tangent
+    is cleared: the zeros stop the cotangents of the padding.
+
     An axis of a value is pending if the padding along it is to be cleared: before the first equation that may have an
     infinite slope there, or at the end of the program. Until then, the results of equations are pending where their
     operands are.

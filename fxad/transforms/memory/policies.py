@@ -21,7 +21,7 @@ import numpy as np
 
 from fxad.core.dataclasses import dataclass
 from fxad.errors import ArgumentError, described, shown
-from fxad.ir import Aval, Eqn, Primitive, Var, result_vars, source_location
+from fxad.ir import Aval, Eqn, Primitive, operand_var, result_vars, source_location
 from fxad.primitives.dot import Contraction
 from fxad.primitives.marks import Name
 from fxad.support.constants import BYTES_PER_MICROSECOND
@@ -45,7 +45,7 @@ class Policy(ABC):
 
     def __call__(self, prim: Primitive, /, *avals: Aval, **params: object) -> bool:
         """Return True if the results of a primitive are stored. The primitive itself has the parameters."""
-        operands = tuple([Var(~k, a) for k, a in enumerate(avals)])
+        operands = tuple([operand_var(k, a) for k, a in enumerate(avals)])
         return decided(self, Eqn(prim, operands, result_vars(0, prim.abstract_eval(*avals)), None))
 
     def __or__(self, other: Policy) -> Policy:

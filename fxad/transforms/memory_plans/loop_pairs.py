@@ -288,11 +288,13 @@ class _LoopPair:
         self, b: Builder, ins: Atoms, first_ins: Atoms, stored: Atoms, sizes: tuple[int, ...]
     ) -> Sequence[Atom]:
         """Add the second loop, with the operands of the first and what it stored."""
-        upto, n_fixed = self.second.upto, self.second.upto + self.second.n_consts + self.second.n_carry
-        slices = [ins[upto + p] for p in self.order[: len(self.order) - self.n_stacks]]
-        first_consts, _, first_xs = self.first.steps.split(self.first.split_count(first_ins)[1])
-        operands = (*ins[:n_fixed], *slices)
-        return self.backward(b, (first_consts, first_xs), stored, operands, self.first.length, sizes)
+        count, operands = self.second.split_count(ins)
+        consts, carry, _ = self.second.steps.split(operands)
+        slices = [operands[p] for p in self.order[: len(self.order) - self.n_stacks]]
+        _, first_operands = self.first.split_count(first_ins)
+        first_consts, _, first_xs = self.first.steps.split(first_operands)
+        without_stacks = (*count, *consts, *carry, *slices)
+        return self.backward(b, (first_consts, first_xs), stored, without_stacks, self.first.length, sizes)
 
     def forward(self, b: Builder, ins: Atoms, n: int, sizes: tuple[int, ...]) -> tuple[Atoms, Atoms]:
         """Add n steps of the first loop. Return the results that remain, and what is stored for the second: see the
@@ -365,6 +367,8 @@ class _LoopPair:
         return (*carry, *ys)
 
     def _stores_each_carry(self, sizes: tuple[int, ...]) -> bool:
+        """Return True if the first loop stores each of its carries. A loop with a count (`upto`) always does, so loops
+        that are divided into segments have no count among their operands."""
         return self.first.upto or sizes[:1] == (1,)
 
     def _storing_carries(self, n: int) -> Scan:

@@ -148,6 +148,10 @@ class _SplitAtTurn:
         self.residuals = [v for v in self.first_after if v in self.eqn_number]
         self.times = [total_time((e,)) for e in self.before]
 
+    def is_after_turn(self, v: Var) -> bool:
+        """Return True if an equation after the turn computes a value."""
+        return not v.is_operand and v not in self.eqn_number
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -290,13 +294,13 @@ class _Rematerialization:
 
     def program(self) -> Jaxpr:
         """Return the program."""
-        b, env, eqn_number = Builder.like(self.halves.flat), dict[Atom, Atom](), self.halves.eqn_number
+        b, env = Builder.like(self.halves.flat), dict[Atom, Atom]()
         for block in self.blocks:
             if block.results is None:
                 b.extend(block.eqns, env)
                 continue
             # XLA runs a block when its last operand is known: one from after the turn, if there is any
-            ins = sorted(live_ins(block.eqns), key=lambda a: a.index >= 0 and a not in eqn_number)
+            ins = sorted(live_ins(block.eqns), key=self.halves.is_after_turn)
             b.source = block.eqns[-1].source
             body = subprogram(block.eqns, ins, block.results, "block")
             env.update(zip(block.results, b(Remat(body, opaque=True), *substitute(ins, env)), strict=True))

@@ -86,10 +86,10 @@ def recomputations(flat: Jaxpr) -> Iterator[Recomputation]:
         if r.schedule is None and r.bodies is None and r.loops in refined:
             for time, schedule in _schedules(program):
                 heappush(queue, (time, next(number), replace(r, schedule=schedule)))
-            # the fewest bytes with recomputed bodies: those beside the bodies at the peak remain. If they are too many
-            # now, they are when the refinement is visited, as `fewest_bytes` only falls, also by this very candidate
-            remaining = nbytes - max(map(peak_bytes, _running_bodies(program)), default=0)
-            if remaining <= MAX_BYTES_RATIO * fewest_bytes:
+            # Recomputing bodies saves the bytes of the largest body at most. If the rest is too large now, the
+            # refinement is not worth a visit later: the limit only falls.
+            rest = nbytes - max(map(peak_bytes, _running_bodies(program)), default=0)
+            if rest <= MAX_BYTES_RATIO * fewest_bytes:
                 for k in range(max([len(_of_body(body)) for body in _running_bodies(program)], default=0)):
                     heappush(queue, (time_of(_in_bodies(program, k)), next(number), replace(r, bodies=k)))
     for candidate in map(Recomputation, ((), *sizes)):

@@ -141,7 +141,7 @@ class _Match:
             return False
         operands: dict[int, Atom] = {}
         for a, w in zip(ins, want.ins, strict=True):
-            if isinstance(w, Lit) or w.index >= 0:
+            if isinstance(w, Lit) or not w.is_operand:
                 if a is not (w if isinstance(w, Lit) else self._result(w)):
                     return False
             elif a in inside or operands.setdefault(w.index, a) is not a or self.operands.get(w.index, a) is not a:

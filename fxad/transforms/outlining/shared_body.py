@@ -49,10 +49,10 @@ class EquationSequence:
         last = [-1] * self.firsts[-1]
         for number, eqn in enumerate(self.eqns):
             for a in eqn.ins:
-                if isinstance(a, Var) and a.index >= 0:
+                if isinstance(a, Var) and not a.is_operand:
                     last[a.index] = number
         for a in jaxpr.outs:
-            if isinstance(a, Var) and a.index >= 0:
+            if isinstance(a, Var) and not a.is_operand:
                 last[a.index] = len(self.eqns)
         self.last_use: Ints = np.asarray(last, np.int64)
 

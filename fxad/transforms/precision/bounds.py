@@ -47,6 +47,8 @@ def _count(jaxpr: Jaxpr, operands: Sequence[NDArray], steps: dict[Primitive, int
 
 
 def _results(eqn: Eqn, ins: list[NDArray], steps: dict[Primitive, int]) -> Sequence[NDArray]:
+    """Return the results of an equation, and enter the steps of the loops in it. Without an unbounded loop inside it is
+    computed as a whole, otherwise body by body; a loop that runs several times keeps its largest number of steps."""
     prim = eqn.prim
     if not isinstance(prim, HigherOrder) or not any(
         [_unbounded(p) for p in (prim, *[p for b in prim.bodies for p in all_prims(b)])]

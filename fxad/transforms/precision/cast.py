@@ -190,6 +190,8 @@ class _Caster:
             self.forms[v] = {out.aval.dtype: out}
 
     def _outs(self, k: int, eqn: Eqn) -> Atoms:
+        """Return the results of an equation, in the narrower dtype if it is decided so. Without a decision, it computes
+        in the narrower dtype if all its variables are narrow, and its literals are the same numbers there."""
         b, prim = self.b, eqn.prim
         if isinstance(prim, Call | Remat):
             body = cast_body(prim.body, self.types, self.keep, tuple([self.is_low(a) for a in eqn.ins]))

@@ -345,6 +345,10 @@ class _ShadowInterpreter:
     def _causes(
         self, eqn: Eqn, ins: Sequence[NDArray], outs: Sequence[NDArray], relative: float, of_operands: float
     ) -> Iterator[Cause]:
+        """Yield why an equation whose operands have the relative error `of_operands` has results with the error
+        `relative`: they overflow or underflow in their dtype, and the exact ones do not; or the error is more than
+        `_GROWTH` times that of the operands, or of one rounding. Example: x - y in float32, where both have the error
+        6e-8 and agree in four digits: the result has the error 6e-4, so four digits are lost by cancellation."""
         operands_finite = all([bool(np.isfinite(_as_float(_low(x))).all()) for x in ins if x.dtype.names])
         flows = False
         for x in outs:

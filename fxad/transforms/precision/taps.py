@@ -117,7 +117,7 @@ def tap_of(
 
     types = [a.aval for a in residuals]
     push = _push_of_tap(avals, accumulator, types, f"push_tap_{eqn.prim.name}")
-    pull = _pull_of_tap(avals, types, sums, request, sized, summed, f"pull_tap_{eqn.prim.name}")
+    pull = _pull_of_tap(avals, types, sums, request, f"pull_tap_{eqn.prim.name}")
     perturbed = (*[True] * n, *[False] * len(operand_avals), True)
     rules = Rules(vjp=(Derivative(perturbed, forward, push, pull),))
     return CallWithRules(Function(body, 0, rules)), sums, errors.estimated
@@ -141,19 +141,16 @@ def _pull_of_tap(
     residuals: Sequence[Aval],
     sums: tuple[Sum, ...],
     request: SumRequest,
-    sized: bool,
-    summed: bool,
     name: str,
 ) -> Jaxpr:
     """Return the program (cotangents, residuals) -> (cotangents, sums of the accumulator) of a tap."""
     b, n = Builder(), len(avals)
     cts, residual_ins = b.inputs(avals), b.inputs(residuals)
+    errors = residual_ins[:n]
+    results: Sequence[Atom | None] = residual_ins[n : 2 * n] if Sum.SIZE_SQUARES in sums else [None] * n
     # the last residual: the first operand that is no literal; or, of a sum of literals, which has none, the result
-    summand = residual_ins[-1] if summed else None
-    rows = [
-        _sums(b, ct, e, y, summand, sums, request)
-        for ct, e, y in zip(cts, residual_ins[:n], residual_ins[n : 2 * n] if sized else [None] * n, strict=True)
-    ]
+    summand = residual_ins[-1] if Sum.SUMMAND_SQUARES in sums else None
+    rows = [_sums(b, ct, e, y, summand, sums, request) for ct, e, y in zip(cts, errors, results, strict=True)]
     total = rows[0]
     for row in rows[1:]:
         total = b.one(ADD, total, row)

@@ -52,6 +52,12 @@ def _power(b: Builder, x: Atom, y: Atom) -> Atom | None:
 
 
 def _convolution(b: Builder, conv: ConvGeneralDilated, lhs: Atom, rhs: Atom) -> Atom | None:
+    """Return a convolution as one product of matrices: each row has the elements of a window. None for groups, and for
+    windows of more than `LARGEST_WINDOW` elements.
+
+    Example: x of 4 elements and a window (w0, w1) of one feature. The windows are the slices x[0:3] and x[1:4], side by
+    side: a matrix of 3 x 2, times the column (w0, w1).
+    """
     space, kernel = conv.lhs_spec[2:], conv.rhs_spec[2:]
     window = [rhs.aval.shape[a] for a in kernel]
     plain = conv.feature_groups == conv.batch_groups == 1 and not (lhs.aval.symbolic or rhs.aval.symbolic)

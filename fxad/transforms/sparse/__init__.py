@@ -1,7 +1,7 @@
 """Sparse derivatives: the pattern of a linear program, colourings, and products compressed by them.
 
 - `relation`: sets of pairs (result element, operand element) as strided boxes and tables; `composition`: of two of
-  them; `box_composition`: of two boxes;
+  them; `box_composition`: of two boxes; `same_pairs`: whether two large ones are equal;
 - `rules`: the relation of each equation; `propagate`: that of a program; `loops`: that of a loop; `pattern`: the
   value that users see;
 - `coloring`: the interface of the colourings, by shifts (`shifts`), of any pattern (`greedy`) and of symmetric ones

@@ -128,6 +128,8 @@ def _fewest_products(
     stencil: Stencil | None,
     symmetric: bool,
 ) -> Coloring:
+    """Return the best of several colourings: of columns; of rows, or the star colouring of a symmetric pattern; and, if
+    the pattern is small or has few dense lines, of both."""
     pattern = Csr(indptr, indices, shape)
     best = _color(pattern, "columns", offsets, stencil)
     if not symmetric and fewest_needed(pattern, "rows") < best.products:

@@ -83,10 +83,11 @@ def _look_up(m: Ints, start: int, other: int, dims: list[StridedDim]) -> _Looked
             start, other = start + s * (n - 1), other + t * (n - 1)
         positive.append((n, -s, -t) if s < 0 else (n, s, t))
     positive.sort(key=lambda u: -u[1])
-    if any([s == 0 for _, s, _ in positive]) or any([
-        sum([s * (n - 1) for n, s, _ in positive[k + 1 :]]) >= s for k, (_, s, _) in enumerate(positive)
-    ]):  # fmt: skip
-        return None
+    # the digits are unique if all smaller digits together are less than the stride of each digit
+    for k, (_, s, _) in enumerate(positive):
+        greatest_rest = sum([stride * (n - 1) for n, stride, _ in positive[k + 1 :]])
+        if s == 0 or greatest_rest >= s:
+            return None
     rest, value = np.subtract(m, start, dtype=np.int64), np.full(len(m), other, np.int64)
     present = np.ones(len(m), np.bool_)
     for n, s, t in positive:

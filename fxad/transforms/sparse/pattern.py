@@ -26,6 +26,7 @@ from fxad.transforms.sparse.propagate import dependence
 from fxad.transforms.sparse.relation import (
     Box,
     Relation,
+    bounding,
     box,
     csr,
     relation,
@@ -34,6 +35,7 @@ from fxad.transforms.sparse.relation import (
     transposed,
     union,
 )  # fmt: skip
+from fxad.transforms.sparse.same_pairs import same_pairs
 from fxad.transforms.sparse.shifts import stencil_of
 from fxad.transforms.sparse.values import ComputeConcrete, ConcreteValues, not_concrete
 
@@ -51,7 +53,7 @@ class Pattern:
     `row_shapes` and `column_shapes` are the shapes of the leaves. `notes` say which indices depend on data; they are
     not part of the value.
 
-    Law: equal patterns have the same shapes and the same entries.
+    Law: patterns are equal if they have the same shapes and the same entries, whether or not these can be listed.
     """
 
     key: Key  # shapes, boxes, pairs: what a file holds
@@ -242,14 +244,25 @@ class Pattern:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Pattern) or self.key[:2] != other.key[:2]:
+        if not isinstance(other, Pattern) or self.key[:2] != other.key[:2] or self._bounding != other._bounding:
             return False
-        return self.key == other.key or (
-            np.array_equal(self.indptr, other.indptr) and np.array_equal(self.indices, other.indices)
-        )
+        if self.key == other.key:
+            return True
+        if max(self.entries.pairs, other.entries.pairs) > MAX_ENTRIES:
+            return same_pairs(self.entries, other.entries, *self.shape)
+        return np.array_equal(self.indptr, other.indptr) and np.array_equal(self.indices, other.indices)
 
     def __hash__(self) -> int:
-        return hash(self.key[:2])
+        # not of the boxes and tables: equal patterns may list the same entries as different ones
+        return hash((*self.key[:2], self._bounding))
+
+    @property
+    def _bounding(self) -> Relation:
+        """The block of all rows and columns from the first to the last that has an entry."""
+        if "bounding" not in self._memo:
+            self._memo["bounding"] = bounding(self.entries)
+        block: Relation = self._memo["bounding"]
+        return block
 
     def __copy__(self) -> Self:
         return self

@@ -83,6 +83,13 @@ def _diagonals(shifts: Ints, n: int) -> Relation:
 
 
 def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, Relation]:
+    """Return the powers by products of matrices of zeros and ones; a product counts paths, and the minimum with 1 says
+    whether there is one.
+
+    With P the power of k steps, and S the union of the powers below k: of 2 k steps they are P P and S + P S, of k + 1
+    steps M P and S + P. For 5 steps, 101 in binary, k becomes 1, 2, 4, 5. Without an end (`steps` None), the squares of
+    1 + M grow until they stay the same.
+    """
     matrix = np.zeros((n, n), np.float32)
     o, i = pairs(step)
     matrix[o, i] = 1
@@ -94,7 +101,6 @@ def _dense_powers(step: Relation, n: int, steps: int | None) -> tuple[Relation, 
             if (larger == total).all():
                 return _of_matrix(total), _of_matrix(total)
             total = larger
-    # powers and unions by the bits of the number of steps: (P, S) then (P P, S + P S), and one step more
     power, total = one, np.zeros_like(one)
     for bit in f"{steps:b}":
         power, total = np.minimum(power @ power, 1), np.minimum(total + power @ total, 1)

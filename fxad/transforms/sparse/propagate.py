@@ -40,7 +40,7 @@ from fxad.transforms.sparse.relation import (
     union,
 )  # fmt: skip
 from fxad.transforms.sparse.rules import SparsityCtx, relation_of, strides_of
-from fxad.transforms.sparse.values import ConcreteValues, not_concrete
+from fxad.transforms.sparse.values import ComputeConcrete, ConcreteValues, not_concrete
 from fxad.transforms.vmap import vmap, vmap_named
 
 _MOST_STACKED: Final = 1 << 22  # elements of the results of all steps of a loop whose indices are read
@@ -112,6 +112,8 @@ def _values_in(
 
 
 def _of_bodies(eqn: Eqn, dependent: Sequence[int], values: ConcreteValues, notes: list[str]) -> list[Relations]:
+    """Return the dependence of an equation with bodies, by the way they run: on all devices at once, one of several,
+    once, or in steps. It is dense if the layout does not say how the results come from the bodies."""
     prim = eqn.prim
     assert isinstance(prim, HigherOrder)
     layout = prim.layout
@@ -173,12 +175,10 @@ def _in_parallel(
     parts = [
         _stack_of_parts(mesh, roles[p], shape, eqn.ins[p].aval.shape) for p, shape in zip(places, local_in, strict=True)
     ]
-    operand_values = [
-        not_concrete
-        if p in dependent or eqn.ins[p].aval.inexact
-        else partial(_taken, part, values, eqn.ins[p], v.aval.shape)
-        for p, part, v in zip(places, parts, stacked.ins, strict=True)
-    ]
+    operand_values: list[ComputeConcrete] = []
+    for p, part, v in zip(places, parts, stacked.ins, strict=True):
+        may_be_index = p not in dependent and not eqn.ins[p].aval.inexact
+        operand_values.append(partial(_taken, part, values, eqn.ins[p], v.aval.shape) if may_be_index else not_concrete)
     inner = None if all([get is not_concrete for get in operand_values]) else ConcreteValues(stacked, operand_values)
     blocks = _body(stacked, tuple([p in dependent for p in places]), notes, inner)
     for r, block, shape in zip(layout.result_indices(k), blocks, local_out, strict=True):
@@ -234,6 +234,8 @@ def _branches(
     values: ConcreteValues,
     notes: list[str],
 ) -> list[Relations]:
+    """Return the dependence of a choice of branches: that of the chosen one if the index is concrete, else the union of
+    all."""
     index = next((p for p, role in enumerate(layout.operand_roles) if type(role) is BranchIndex), None)
     chosen = None if index is None else values.get(eqn.ins[index])
     if chosen is not None and chosen.ndim == 0:
@@ -319,17 +321,17 @@ def _dependence_of_step(
     dependent value, depends from the next step on. Marks only grow, so this ends.
     """
     operands, results = layout.operand_indices(step_body), layout.result_indices(step_body)
+
+    def by_result_of_loop(of_body: Sequence[Relations]) -> dict[int, Relations]:
+        """Number results and operands as the loop does, in place of the body."""
+        blocks = [{operands[i]: rel for i, rel in block.items()} for block in of_body]
+        return {r: block for r, block in zip(results, blocks, strict=True) if r is not None}
+
     marked = set(dependent)
     while True:
         step = _any_step(eqn, layout, step_body, marked, values)
-        by_result, of_stacks = [
-            {
-                r: {operands[i]: rel for i, rel in block.items()}
-                for r, block in zip(results, blocks or (), strict=blocks is not None)
-                if r is not None
-            }
-            for blocks in (step.results, step.stacks)
-        ]
+        by_result = by_result_of_loop(step.results)
+        of_stacks = {} if step.stacks is None else by_result_of_loop(step.stacks)
         grown = {p for p, r in layout.carries.items() if p not in marked and by_result.get(r)}
         if not grown:
             notes.extend(step.notes)

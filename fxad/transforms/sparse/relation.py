@@ -257,7 +257,7 @@ def pairs(r: Relation) -> tuple[Ints, Ints]:
     return np.concatenate([o for o, _ in parts]), np.concatenate([i for _, i in parts])
 
 
-def _sorted_pair_numbers(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
+def sorted_pair_numbers(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDArray[np.int64]:
     """Return the numbers o width + i of all pairs, in order, each once. Large arrays are written once: most of the time
     is that of new memory."""
     keys = np.empty(sum([len(o) for o, _ in parts]), np.int64)
@@ -280,7 +280,7 @@ def _sorted_pair_numbers(parts: Sequence[tuple[Ints, Ints]], width: int) -> NDAr
 def merged(tables: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     """Return the pairs of several tables as one, each once."""
     width = max([int(i.max(initial=0)) for _, i in tables]) + 1
-    keys = _sorted_pair_numbers(tables, width)
+    keys = sorted_pair_numbers(tables, width)
     o = keys // width
     keys -= o * width
     return o, keys
@@ -291,7 +291,7 @@ def csr(r: Relation, rows: int, columns: int) -> tuple[NDArray[np.int64], NDArra
     of_band = _csr_of_band(r, rows)
     if of_band is not None:
         return of_band
-    keys = _sorted_pair_numbers([*[pairs_of_box(b) for b in sorted(r.boxes)], *r.tables], columns)
+    keys = sorted_pair_numbers([*[pairs_of_box(b) for b in sorted(r.boxes)], *r.tables], columns)
     o = keys // max(columns, 1)
     indptr = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(o, minlength=rows), out=indptr[1:])

@@ -19,6 +19,7 @@ from fxad.primitives.barrier import OptimizationBarrier
 from fxad.primitives.check import Check
 from fxad.primitives.conv import ConvGeneralDilated
 from fxad.primitives.cumulative import CumSum, Cumulative, LinearRecurrence
+from fxad.primitives.dimension_numbers import DimensionNumbers
 from fxad.primitives.dot import Contraction
 from fxad.primitives.dynamic_slicing import DynamicSlice, DynamicUpdateSlice
 from fxad.primitives.elementwise import ELEMENTWISE
@@ -209,12 +210,10 @@ def _pad(ctx: SparsityCtx, prim: Pad) -> Relation:
     so, si = strides_of(y.shape), strides_of(x.shape)
     out0 = in0 = 0
     dims: list[StridedDim] = []
-    for a, n in enumerate(x.shape):
-        low, step = prim.low[a], prim.interior[a] + 1
-        first = max(0, -(low // step))  # the first element that is not dropped
-        last = min(n - 1, (y.shape[a] - 1 - low) // step)
-        dims.append((last - first + 1, so[a] * step, si[a]))
-        out0, in0 = out0 + so[a] * (low + first * step), in0 + si[a] * first
+    for a, kept in enumerate(prim.kept_elements(x.shape, y.shape)):
+        step = prim.interior[a] + 1
+        dims.append((len(kept), so[a] * step, si[a]))
+        out0, in0 = out0 + so[a] * (prim.low[a] + kept.start * step), in0 + si[a] * kept.start
     return relation(box(out0, in0, dims))
 
 
@@ -263,7 +262,7 @@ def _gather(ctx: SparsityCtx, prim: Gather) -> Relation:
     return _windows(prim.windows, ctx.y, ctx.ins[0])
 
 
-def _windows(windows: Any, y: Aval, x: Aval) -> Relation:
+def _windows(windows: DimensionNumbers, y: Aval, x: Aval) -> Relation:
     """Return the relation of an array of windows at places that depend on data to the operand."""
     batch = [a for a in range(y.ndim) if a not in windows.offset]
     paired = {batch[i]: a for i, a in zip(windows.index_batched, windows.batched, strict=True)}
@@ -294,6 +293,9 @@ def _window_at(ctx: SparsityCtx, x: Aval, y: Aval, starts: Sequence[NDArray | No
 
 
 def _index(ctx: SparsityCtx, prim: Index) -> Relation:
+    """Return one box: along each axis, the elements that the result reads. A place that is not concrete may be any, so
+    each result element depends on the whole axis. Example: x[i, 1:3] of shape (4, 5), i not concrete: the result
+    element p depends on 5 k + 1 + p for 0 <= k < 4, which is Box(0, 1, ((2, 1, 1), (4, 0, 5)))."""
     x = ctx.ins[0]
     so, si = iter(strides_of(ctx.y.shape)), strides_of(x.shape)
     dims: list[StridedDim] = []
@@ -333,6 +335,15 @@ def _update(ctx: SparsityCtx, prim: DynamicUpdateSlice) -> Relation:
 
 
 def _scatter(ctx: SparsityCtx, prim: ScatterFamily) -> Relation:
+    """Return the relation of a scatter to the array (operand 0) or to the updates (operand 2).
+
+    At concrete indices both are read from numbers. An array that holds the numbers of its elements is scattered to: the
+    numbers that remain are elements that no update replaces. And a gather at the same indices reads the number of the
+    element that each update goes to. Example: three updates at 2, 0 and 7 of an array of 4 elements: 1 and 3 remain of
+    a `scatter`, and the updates 0 and 1 go to the elements 2 and 0; the last one is dropped.
+
+    Otherwise an update may go to any place along the indexed axes. A product, a minimum or a maximum is taken as dense.
+    """
     x, updates = ctx.ins[0], ctx.ins[2]
     indices = ctx.value(1)
     if ctx.operand == 0:

@@ -15,7 +15,7 @@ from fxad.core.builder import producing_eqns
 from fxad.core.dce import dce
 from fxad.core.interpreter import run
 from fxad.core.layout import Layout, Sliced, Times
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, NDArray, Var, operand_var
 from fxad.primitives.elementwise.arithmetic import Add
 from fxad.primitives.index import index_dtype
 from fxad.transforms.vmap import vmap
@@ -46,7 +46,7 @@ class ConcreteValues:
     def get(self, a: Atom) -> NDArray | None:
         """Return the value of an atom, or None."""
         if isinstance(a, Lit):
-            return None if a.aval.symbolic or a.size is not None else np.full(a.aval.shape, a.value, a.aval.dtype)
+            return None if a.aval.symbolic or a.size is not None else a.array
         if a in self._values:
             return self._values[a]
         value = self._operands[a]() if a in self._operands else self._computed(a)
@@ -60,6 +60,8 @@ class ConcreteValues:
         return self._numbers[count]
 
     def _computed(self, a: Var) -> NDArray | None:
+        """Evaluate the equation of a value: by its operands, by the body that runs once, or pruned to this result. None
+        if an operand is not concrete, or the equation has effects."""
         if self._eqns is None:
             self._eqns = {v: (e, k) for e in self._jaxpr.eqns for k, v in enumerate(e.outs)}
         eqn, k = self._eqns[a]
@@ -86,7 +88,7 @@ class ConcreteValues:
     def _pruned(self, eqn: Eqn, k: int) -> NDArray | None:
         """Evaluate one result of an equation with bodies; it may not need all of the operands."""
         variables = tuple(dict.fromkeys([a for a in eqn.ins if isinstance(a, Var)]))
-        from_operands = {v: Var(~n, v.aval) for n, v in enumerate(variables)}  # operand n of a program is variable ~n
+        from_operands = {v: operand_var(n, v.aval) for n, v in enumerate(variables)}
         ins = tuple([from_operands[a] if isinstance(a, Var) else a for a in eqn.ins])
         outs = tuple([Var(n, v.aval) for n, v in enumerate(eqn.outs)])
         single = dce(Jaxpr(tuple(from_operands.values()), (Eqn(eqn.prim, ins, outs),), (outs[k],)))
@@ -116,7 +118,7 @@ def _evaluated(jaxpr: Jaxpr, args: Sequence[NDArray]) -> NDArray | None:
     if counters is None or not isinstance(role, Sliced):
         return run(jaxpr, args)[0] if runs.count <= _MOST_STEPS else None
     env = dict(zip(jaxpr.ins, args, strict=True))
-    operands = [env[a] if isinstance(a, Var) else np.full(a.aval.shape, a.value, a.aval.dtype) for a in eqn.ins]
+    operands = [env[a] if isinstance(a, Var) else a.array for a in eqn.ins]
     steps = np.arange(runs.count)[:: -1 if runs.reverse else 1]
     axes = [r.axis if isinstance(r, Sliced) else None for r in layout.operand_roles]
     for p, by in counters.items():

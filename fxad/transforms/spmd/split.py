@@ -31,6 +31,8 @@ def split_axis(jaxpr: Jaxpr, name: str, sizes: tuple[int, int], inner: str) -> J
 
 
 def _over_two(b: Builder, eqn: Eqn, args: Atoms, name: str, sizes: tuple[int, int], inner: str) -> Atoms:
+    """Add an equation over the axes `name` and `inner` in place of one over `name`. Example: with sizes (2, 4),
+    `psum` over ("i",) of 8 becomes `psum` over ("i", inner) of (2, 4), and `axis_index` becomes 4 i + j."""
     prim, axes = eqn.prim, (name, inner)
     if isinstance(prim, HigherOrder):
         new = prim.with_bodies(tuple([split_axis(body, name, sizes, inner) for body in prim.bodies]))

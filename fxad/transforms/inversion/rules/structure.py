@@ -109,15 +109,12 @@ def _pad(ctx: InverseCtx, prim: Pad, args: Args, outs: Outs) -> Solved | Refused
 def pad_elements(prim: Pad, x: Shape, y: Shape) -> list[tuple[range, range]]:
     """Return for each axis the positions of elements of the operand in the result, and the indices of these
     elements."""
-    return [_pad_elements_along(*axis) for axis in zip(prim.low, prim.interior, x, y, strict=True)]
-
-
-def _pad_elements_along(low: int, gap: int, n: int, m: int) -> tuple[range, range]:
-    step = gap + 1
-    first, last = max(0, -(low // step)), min(n - 1, (m - 1 - low) // step)
-    if last < first:
-        return range(0), range(0)
-    return range(low + first * step, low + last * step + 1, step), range(first, last + 1)
+    elements: list[tuple[range, range]] = []
+    for low, gap, kept in zip(prim.low, prim.interior, prim.kept_elements(x, y), strict=True):
+        step = gap + 1
+        places = range(low + kept.start * step, low + kept[-1] * step + 1, step) if kept else range(0)
+        elements.append((places, kept))
+    return elements
 
 
 def _taken(emit: Emit, y: Atom, elements: list[tuple[range, range]], shape: Shape) -> Atom | PartialValue:
@@ -223,6 +220,9 @@ def window_mask(window: Window, shape: Shape) -> NDArray:
 
 
 def _outside_window(emit: Emit, y: Atom, window: DynamicSlice, starts: Sequence[Atom]) -> PartialValue:
+    """Return the elements of `y` outside of a window that an update has overwritten: a window too, if the rest is one
+    range; else by a mask if the starts are literals, or as a count. Example: of 5 elements, a window of 2 at 3 leaves
+    the range from 0 to 3, a window of 2 at 1 leaves the elements 0, 3 and 4."""
     shape, sizes = y.aval.shape, window.sizes
     cut = [a for a, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
     if len(cut) == 1 and (start := literal_number(starts[cut[0]])) is not None:

@@ -47,7 +47,7 @@ def constant(value: float, like: Atom) -> Atom:
 
 def real_numbers(avals: Iterable[Aval]) -> int:
     """Return how many real numbers the values of these types contain: the rows or columns of a Jacobian."""
-    return sum([a.size * (1 + (a.dtype in dtypes.COMPLEX)) for a in avals if a.inexact])
+    return sum([a.size * (2 if a.dtype in dtypes.COMPLEX else 1) for a in avals if a.inexact])
 
 
 def not_square(rows: int, columns: int) -> str:

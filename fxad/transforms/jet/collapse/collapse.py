@@ -77,12 +77,9 @@ def _with_outer_factors(jaxpr: Jaxpr) -> Jaxpr:
         if eqn.prim == MUL and eqn.outs[0].aval.inexact:
             for k in (1, 0):
                 inner, x = defs.get(ins[k]), ins[1 - k]
-                if (
-                    inner is None
-                    or inner.prim != MUL
-                    or (uses[eqn.ins[k]] != 1 and uses[eqn.outs[0]] != 1)
-                    or is_broadcast(x)
-                ):
+                if inner is None or inner.prim != MUL or is_broadcast(x):
+                    continue
+                if uses[eqn.ins[k]] != 1 and uses[eqn.outs[0]] != 1:
                     continue
                 c, y = inner.ins if is_broadcast(inner.ins[0]) else inner.ins[::-1]
                 if is_broadcast(c) and not is_broadcast(y):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, final
 from fxad.core.builder import producers, producing_eqns
 from fxad.core.dataclasses import dataclass
 from fxad.core.layout import PREDICATE, BranchIndex, Carry, Constant, Count, Layout, Role, Sliced, Value
-from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Var
+from fxad.ir import Atom, Eqn, HigherOrder, Jaxpr, Lit, Var, operand_var
 from fxad.primitives.shape import ReduceSum
 from fxad.transforms.jet.along import along
 from fxad.transforms.jet.collapse.sums import (
@@ -102,9 +102,7 @@ class SumDecisions:
         """`weights`: values that become operands, after the others; None: the program returns a predicate."""
         self.returns_values = weights is not None
         n = len(jaxpr.ins)
-        weight_ins = [
-            Var(~(n + k), a.aval) for k, a in enumerate(weights or ())
-        ]  # operand j of a program is the variable ~j
+        weight_ins = [operand_var(n + k, a.aval) for k, a in enumerate(weights or ())]
         self.jaxpr = Jaxpr((*jaxpr.ins, *weight_ins), jaxpr.eqns, jaxpr.outs, jaxpr.name) if weight_ins else jaxpr
         self.forms: tuple[Form, ...] = ()  # of the results
         self.defs = producing_eqns(jaxpr.eqns)

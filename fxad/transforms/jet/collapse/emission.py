@@ -67,6 +67,8 @@ class Emission:
         return self._sum_of(a, form) if isinstance(form, SumOverAxis) else self._value(a)
 
     def _emit_summing(self, eqn: Eqn, summing: BodiesOnSums) -> None:
+        """Add an equation with bodies over sums: the operands and results in `summing` are summed, and the weights are
+        further operands of one group."""
         assert isinstance(eqn.prim, HigherOrder)
         layout = eqn.prim.layout
         args: list[Atom] = []
@@ -86,6 +88,8 @@ class Emission:
                 self.env[v] = out
 
     def _emit_on_sums(self, eqn: Eqn, on_sums: EquationOnSums, form: SumOverAxis) -> Atom:
+        """Return the sum of the result of an equation, from the sums or slices of its operands. Example: with x of
+        shape (n, 3), a sum over axis 0 of x * broadcast(y) is (sum of x) * y: of the broadcast one slice is read."""
         self.b.source = eqn.source
         if on_sums.prim is None:
             (total,) = [

@@ -81,6 +81,8 @@ class _DirectionBuilder(SummandBuilder):
         self.columns: Final[dict[Atom, Derivatives]] = {}
 
     def run(self, operand: int, shape: tuple[int, ...]) -> Jaxpr:
+        """Return the program in which `operand` is the unit vectors of `shape`. A value that depends on them is carried
+        without its zeros (`derivatives`, `columns`) as long as the equations allow it, otherwise as an array."""
         for k, v in enumerate(self.jaxpr.ins):
             if k != operand:
                 self.env[v] = self.b.input(v.aval)
@@ -191,14 +193,18 @@ class _DirectionBuilder(SummandBuilder):
         avals = [a.aval for a in eqn.ins]
         for axis in range(eqn.outs[0].aval.ndim):
             slice_map = along(eqn.prim, avals, axis)
-            if slice_map is not None and all(
-                [
-                    sliced == x.axis if x is not None else sliced is None or is_constant(self.defs, a, sliced)
-                    for a, x, sliced in zip(eqn.ins, operands, slice_map.axes, strict=True)
-                ]
-            ):
+            if slice_map is not None and self._fit(eqn, operands, slice_map):
                 return axis, slice_map
         return 0, None
+
+    def _fit(self, eqn: Eqn, operands: Sequence[Derivatives | None], slice_map: Along) -> bool:
+        """Return True if each operand with directions is sliced along them, and each other one is the same for all."""
+        for a, x, sliced in zip(eqn.ins, operands, slice_map.axes, strict=True):
+            if x is not None and sliced != x.axis:
+                return False
+            if x is None and sliced is not None and not is_constant(self.defs, a, sliced):
+                return False
+        return True
 
     def mapped(
         self,

@@ -33,6 +33,8 @@ def _grouped(
 
 
 def _shard_map(ctx: MaskCtx, prim: ShardMap, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a map over devices: each device gets the padding of its own part. Example: a true size 2 n = 4 over two
+    devices in a padded size 6: x0 x1 x2 x3 _ _ becomes x0 x1 _ | x2 x3 _, and the results are put together likewise."""
     sizes = dict(prim.mesh)
 
     def counts(spec: MapSpec) -> list[tuple[int, int]]:

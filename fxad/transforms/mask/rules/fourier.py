@@ -30,6 +30,13 @@ from fxad.transforms.mask.rules.structure import padded_to
 
 
 def _fft(ctx: MaskCtx, prim: Fft, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a Fourier transform, axis after axis (`_along`). Along a masked axis its frequencies depend on the true
+    length, so it is computed by Bluestein's algorithm, which takes the length as a value. Example: with a true length
+    n = 3 in a padded size 4, element k is the sum of x_j exp(-2 pi i j k / 3), and x_3 is zero.
+
+    A real transform is the complex one, of which half is kept. In its inverse, the half that is left out counts by
+    weights of 2.
+    """
     (aval,), (out,) = ins, outs
     x = ctx.zero_filled(args[0], aval.shape)
     first = aval.ndim - len(prim.lengths)

@@ -89,6 +89,17 @@ def _dynamic_slice(ctx: MaskCtx, prim: DynamicSlice, args: Atoms, ins: Avals, ou
 def _dynamic_update_slice(
     ctx: MaskCtx, prim: DynamicUpdateSlice, args: Atoms, ins: Avals, outs: Avals
 ) -> Sequence[Atom]:
+    """Mask the update of a window: it starts where it does in the unpadded program, and only its valid elements are
+    written.
+
+    Along an axis with a masked size, the start is clamped to the true sizes. If the window has a masked size m, the
+    operand grows, so that XLA does not clamp again; then the elements from start to start + m are selected. Example: an
+    operand of true size n = 3, an update of true size m = 2 with one element of padding, start 1:
+
+        operand       x0 x1 x2  _  _        grown by the padded size of the update
+        updated       x0 u0 u1 pad _
+        result        x0 u0 u1  _           the padding of the update is not written
+    """
     x, update, *starts = args
     shape, sizes = ins[0].shape, ins[1].shape
     clamped_starts: list[Atom] = []
@@ -116,10 +127,17 @@ def _dynamic_update_slice(
 
 
 def _index(ctx: MaskCtx, prim: Index, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask `Index` as its three steps: a slice along the static axes, a dynamic slice at `places` along the others, a
+    squeeze. Example: x[1:, i, :] of shape (n, m, 4) is a slice to (n - 1, m, 4), a dynamic slice to (n - 1, 1, 4) at
+    (0, i, 0), and the axis 1 is dropped.
+
+    A pending axis stays pending if it is read at its whole size, and no place depends on data.
+    """
     x, *places = args
     full = ins[0]
     pending = ctx.pending(x)
-    if prim.dynamic or any([(a, prim.sizes[a]) not in pending for a, _ in pending]):
+    keeps_pending_axes = all([prim.sizes[axis] == size for axis, size in pending])
+    if prim.dynamic or not keeps_pending_axes:
         x, pending = ctx.clear_pending(x), NO_AXES
     windows = zip(prim.starts, prim.sizes, prim.strides, strict=True)
     limits = [start + maximum((m - 1) * stride + 1, 0) for start, m, stride in windows]
@@ -198,6 +216,13 @@ def _left_out(ctx: MaskCtx, columns: Sequence[Atom], keep: Atom) -> list[Atom]:
 
 
 def _gather(ctx: MaskCtx, prim: Gather, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a gather: its windows start where they do in the unpadded program.
+
+    Starts are clamped to the true sizes ("clip"), or a start out of them becomes -1, which XLA drops ("drop"). If the
+    windows have a masked size along an axis, the operand grows along it, so that XLA does not clamp again. Example: a
+    true size n = 3 in a padded size 5, windows of one element at 1, 3 and 7: "clip" reads x[1], x[2] and
+    x[2], "drop" reads x[1] and two zeros.
+    """
     x, indices = args
     full = ins[0].shape
     # a collapsed axis has windows of one element, or no element and no windows

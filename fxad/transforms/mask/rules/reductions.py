@@ -62,6 +62,8 @@ def _recurrence(ctx: MaskCtx, prim: LinearRecurrence, args: Atoms, ins: Avals, o
 
 
 def _softmax(ctx: MaskCtx, prim: Softmax, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a softmax: the padding along its axes is the least number of the dtype, whose exponential is 0, or is
+    excluded in another way if it is known to be zero. Along the other axes it stays pending if all lanes are finite."""
     shape, some = ins[0].shape, _has_elements(ins[0], prim.axes)
     facts = ctx.facts(args[0])
     finite = some and facts.finite

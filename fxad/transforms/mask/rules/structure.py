@@ -177,6 +177,15 @@ def _with_interior_padding(
 
 
 def _concatenate(ctx: MaskCtx, prim: Concatenate, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a concatenation.
+
+    Each operand is written at the sum of the true sizes before it, in order, so it overwrites the padding of the one
+    before. Example: true sizes 2 and n = 1, padded sizes 2 and 3, then 2 more:
+
+        first         a0 a1 .  .  .  .  .
+        second        a0 a1 b0 _  _  .  .       starts at 2
+        third         a0 a1 b0 c0 c1 .  .       starts at 2 + n
+    """
     axis, y = prim.axis, outs[0]
     if not any([ctx.masked(x.shape[axis]) for x in ins]):
         return lanewise(ctx, prim, args, ins, outs)

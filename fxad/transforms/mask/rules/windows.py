@@ -122,6 +122,17 @@ def _strided(ctx: MaskCtx, x: Atom, aval: Aval, axis: int, stride: int, out: Ava
 
 
 def _conv(ctx: MaskCtx, prim: ConvGeneralDilated, args: Atoms, ins: Avals, outs: Avals) -> Sequence[Atom]:
+    """Mask a convolution: the padding of both operands is zero, so it adds nothing to a window.
+
+    XLA takes strides, dilations and paddings as numbers. A parameter that is a masked size is applied in another way:
+    a dilation, or a padding before the operand, by writing the padded operand first (`_padded_axis`); a stride by
+    selecting from the results of stride 1 (`_strided`). The padding at the end is chosen such that the result has its
+    padded size. Example: a true size 2 n = 6 in a padded size 8, a window of 2 and stride n = 3:
+
+        lhs           x0 x1 x2 x3 x4 x5 0  0
+        stride 1      y0 y1 y2 y3 y4 y5 y6       of which 2 n - 1 = 5 are valid
+        stride n      y0 y3                      the valid ones at 0, n, ...
+    """
     (lhs, rhs), (lhs_valid, rhs_valid), (out,) = args, ins, outs
     if 0 in ctx.padded(out.shape):
         return (Lit.zero(ctx.type(out)),)
