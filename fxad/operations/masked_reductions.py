@@ -21,6 +21,7 @@ from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
 from fxad.operations.axes import AxisLike, normalize_axes
+from fxad.operations.order import ordered
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import (
     accumulation_dtype,
@@ -195,7 +196,7 @@ def _reduce_extremum_or_sum(
             f"{spec.name}: initial is {initial.aval.dtype.name}, the result {y.aval.dtype.name}",
             remedy="convert the array with astype, or initial",
         )
-    return emit.one(combine, y, broadcast(emit, convert(emit, initial, y.aval.dtype), y.aval.shape))
+    return ordered(emit, y, convert(emit, initial, y.aval.dtype), combine)[0]
 
 
 # --------------------------------------------------------------------------------------------------------- moments

@@ -19,6 +19,7 @@ from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive
 from fxad.operations.arguments import flag
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
+from fxad.operations.order import check_real, reduce_complex_extremum
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.axes import other_axes
@@ -49,6 +50,8 @@ def count_dtype(x: Aval, axes: tuple[int, ...]) -> DType:
 
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
     """Return x reduced over the axes; x itself if there are none."""
+    if x.aval.dtype in dtypes.COMPLEX and axes and prim in (ReduceMax, ReduceMin):
+        return reduce_complex_extremum(emit, x, prim, axes)
     return emit.one(prim(axes), x) if axes else x
 
 
@@ -238,8 +241,7 @@ def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
 def _arg_extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[int, DType], Primitive], axis: int | None, keepdims: bool
 ) -> Atoms:
-    if x.aval.dtype in dtypes.COMPLEX:
-        raise DTypeError(f"{op}: complex numbers have no order, got {x.aval}")
+    check_real(op, x.aval)
     if axis is None:
         axes = tuple(range(x.aval.ndim))
         flat = emit_reshape(emit, x, (x.aval.size,))
