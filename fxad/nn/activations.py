@@ -13,9 +13,8 @@ from fxad import dtypes, lax
 from fxad.errors import ShapeError
 from fxad.numpy.apply import as_array, as_inexact_array, to_inexact
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import check_real, flag
 from fxad.operations.axes import normalize_axis_index
-from fxad.operations.order import check_real
 from fxad.tracing.array import Array, ArrayLike
 
 _SQRT_2_OVER_PI: Final = math.sqrt(2 / math.pi)

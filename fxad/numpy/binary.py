@@ -11,7 +11,7 @@ from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.numpy.creation import Nested, nested_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag
-from fxad.operations.order import ordered
+from fxad.operations.arithmetic import ordered
 from fxad.primitives.elementwise.arithmetic import MAX, MIN, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 from fxad.primitives.elementwise.select import NEXTAFTER

@@ -23,8 +23,7 @@ from fxad.numpy.types import result_type
 from fxad.numpy.unary import isnan
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, is_one_integer, text, to_int, to_tuple
-from fxad.operations.order import check_real
+from fxad.operations.arguments import by_numpy, check_real, flag, is_one_integer, text, to_int, to_tuple
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 

@@ -30,9 +30,8 @@ from fxad.numpy.shapes import (
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isinf, isnan, real, rint, sqrt
-from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
+from fxad.operations.arguments import by_numpy, check_real, flag, no_out, text, to_int
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
-from fxad.operations.order import check_real
 from fxad.operations.promotion import NumberKind, optional_dtype
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike

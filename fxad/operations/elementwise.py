@@ -11,8 +11,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, Var
-from fxad.operations.arguments import to_int, with_atoms
-from fxad.operations.order import check_real
+from fxad.operations.arguments import check_real, to_int, with_atoms
 from fxad.operations.promotion import (
     broadcast,
     common_shape,

@@ -20,8 +20,8 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
+from fxad.operations.arithmetic import ordered
 from fxad.operations.axes import AxisLike, normalize_axes
-from fxad.operations.order import ordered
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import (
     accumulation_dtype,

@@ -12,7 +12,7 @@ from fxad.core.builder import Builder
 from fxad.core.numbers import IntArgument
 from fxad.ir import Atoms, NDArray
 from fxad.operations import arithmetic, contractions
-from fxad.operations.order import ordered
+from fxad.operations.arithmetic import ordered
 from fxad.primitives.elementwise.arithmetic import SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 

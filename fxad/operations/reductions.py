@@ -17,20 +17,19 @@ from fxad.core.sizes.size import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import check_real, flag
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
-from fxad.operations.order import check_real, reduce_complex_extremum
 from fxad.operations.promotion import convert, to_inexact_dtype
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
-from fxad.primitives.elementwise.complex_parts import CONJ, REAL
-from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
+from fxad.primitives.elementwise.logic import AND, EQ, NE
 from fxad.primitives.elementwise.powers import SQRT, SQUARE
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.index import index_dtype
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import pad_along_axis
@@ -51,8 +50,35 @@ def count_dtype(x: Aval, axes: tuple[int, ...]) -> DType:
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
     """Return x reduced over the axes; x itself if there are none."""
     if x.aval.dtype in dtypes.COMPLEX and axes and prim in (ReduceMax, ReduceMin):
-        return reduce_complex_extremum(emit, x, prim, axes)
+        return _reduce_complex_extremum(emit, x, prim, axes)
     return emit.one(prim(axes), x) if axes else x
+
+
+def _reduce_complex_extremum(
+    emit: Emit, x: Atom, reducer: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]
+) -> Atom:
+    """Return the greatest or least of complex numbers over axes; one with a nan if any number has one.
+
+    Rule:   that of real numbers: the mean of the tangents of the elements that are the result.
+    """
+    stay = other_axes(axes, x.aval.ndim)
+    real, imag = emit.one(REAL, x), emit.one(IMAG, x)
+    worst = extreme_value(real.aval.dtype, -1 if reducer is ReduceMax else 1).with_shape(x.aval.shape)
+
+    def reduce_where(mask: Atom, part: Atom) -> Atom:
+        return emit.one(reducer(axes), emit_where(emit, mask, part, worst))
+
+    def along(reduced: Atom) -> Atom:
+        return emit_broadcast(emit, reduced, x.aval.shape, stay)
+
+    has_nan = emit.one(NE, x, x)
+    # a bool, so no derivative passes through the search of the result
+    best = along(emit.one(reducer(axes), real))
+    is_best = emit.one(EQ, real, best)
+    is_best = emit.one(AND, is_best, emit.one(EQ, imag, along(reduce_where(is_best, imag))))
+    any_nan = along(emit.one(ReduceOr(axes), has_nan))
+    is_result = emit_where(emit, any_nan, has_nan, is_best)
+    return emit.one(COMPLEX, reduce_where(is_result, real), reduce_where(is_result, imag))
 
 
 def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Atoms:
