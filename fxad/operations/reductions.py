@@ -65,20 +65,18 @@ def _reduce_complex_extremum(
     real, imag = emit.one(REAL, x), emit.one(IMAG, x)
     worst = extreme_value(real.aval.dtype, -1 if reducer is ReduceMax else 1).with_shape(x.aval.shape)
 
-    def reduce_where(mask: Atom, part: Atom) -> Atom:
-        return emit.one(reducer(axes), emit_where(emit, mask, part, worst))
+    def kept(mask: Atom, part: Atom) -> Atom:
+        return emit_where(emit, mask, part, worst)
 
-    def along(reduced: Atom) -> Atom:
-        return emit_broadcast(emit, reduced, x.aval.shape, stay)
+    def is_extreme(elements: Atom) -> Atom:  # a bool, so no derivative passes through the search of the result
+        return emit.one(EQ, elements, emit_broadcast(emit, emit.one(reducer(axes), elements), x.aval.shape, stay))
 
     has_nan = emit.one(NE, x, x)
-    # a bool, so no derivative passes through the search of the result
-    best = along(emit.one(reducer(axes), real))
-    is_best = emit.one(EQ, real, best)
-    is_best = emit.one(AND, is_best, emit.one(EQ, imag, along(reduce_where(is_best, imag))))
-    any_nan = along(emit.one(ReduceOr(axes), has_nan))
+    is_best = is_extreme(real)
+    is_best = emit.one(AND, is_best, is_extreme(kept(is_best, imag)))
+    any_nan = emit_broadcast(emit, emit.one(ReduceOr(axes), has_nan), x.aval.shape, stay)
     is_result = emit_where(emit, any_nan, has_nan, is_best)
-    return emit.one(COMPLEX, reduce_where(is_result, real), reduce_where(is_result, imag))
+    return emit.one(COMPLEX, *[emit.one(reducer(axes), kept(is_result, part)) for part in (real, imag)])
 
 
 def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Atoms:
