@@ -59,7 +59,7 @@ CI = put(put(C, r0c1=complex(inf, -1), r1c2=complex(-inf, inf)), r2c0=complex(in
 E03, E30, E0 = np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(0)
 ONE, S = np.array([[2.5]]), np.array(2.5)
 W3 = np.arange(24.0).reshape(2, 3, 4) % 7 - 3
-MATRICES = [X, XN, ROW, XI, XIN, TIES, ZEROS, I, U8, I8, U64, B, C, CN, CT, CI, E03, E30, ONE, S, W3]
+MATRICES = [X, XN, ROW, XI, XIN, TIES, ZEROS, I, U8, I8, U64, B, C, CN, E03, E30, ONE, S, W3]
 V, VN, VI, VT = a(3, 1, 2, 5, 4), a(3, nan, 2, nan, 4), a(3, inf, -inf, inf, 4), a(2, 1, 2, 1, 2)
 IV, UV, BV = I.ravel()[:5], U8.ravel()[:5], B.ravel()[:5]
 VECTORS = [V, VN, VI, VT, a(nan), a(nan, nan), a(1), E0, IV, UV, BV, I8.ravel()[:5], U64.ravel()[:5]]
@@ -144,6 +144,8 @@ add("numpy.clip", [LINE, I, XN], [None, -1, 0.5, nan, 3], [None, 2, -5])
 add(many("numpy", "sum prod nansum nanprod"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS, initial=[LEFT_OUT, 2])
 NANS = "nanmax nanmin"
 add(many("numpy", f"max min amax amin ptp {NANS}"), MATRICES, axis=TUPLES, keepdims=FLAGS)
+add(many("numpy", f"max min amax amin ptp {NANS}"), [CT, CI], axis=TUPLES, keepdims=FLAGS)
+add(many("numpy", f"max min {NANS}"), [CT, CI], axis=TUPLES, where=MASKS, initial=[2, 1 + 3j, -inf])
 add(many("numpy", f"max min {NANS}"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS, initial=[2, -inf, 100, -3])
 add(many("numpy", "mean nanmean any all"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS)
 add(many("numpy", "var std nanvar nanstd"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS, ddof=[LEFT_OUT, 0, 1])
