@@ -11,9 +11,9 @@ from typing import Final
 import fxad.numpy as fnp
 from fxad import dtypes, lax
 from fxad.errors import ShapeError
-from fxad.numpy.apply import as_array, as_inexact_array
+from fxad.numpy.apply import as_array, as_inexact_array, to_inexact
 from fxad.numpy.composites import jit_composite
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import check_real, flag
 from fxad.operations.axes import normalize_axis_index
 from fxad.tracing.array import Array, ArrayLike
 
@@ -23,6 +23,13 @@ _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
+def _real(name: str, x: ArrayLike) -> Array:
+    """Return x as an array. Raises: DTypeError for a complex one, which has no sign."""
+    array = as_array(name, x)
+    check_real(name, array.aval)
+    return array
+
+
 def identity(x: ArrayLike) -> Array:
     """Return x."""
     return as_array("identity", x)
@@ -30,7 +37,7 @@ def identity(x: ArrayLike) -> Array:
 
 def relu(x: ArrayLike) -> Array:
     """Return max(x, 0). The derivative at 0 is 0."""
-    return jit_composite(_relu, as_array("relu", x))
+    return jit_composite(_relu, _real("relu", x))
 
 
 def _relu(x: Array) -> Array:
@@ -39,7 +46,7 @@ def _relu(x: Array) -> Array:
 
 def relu6(x: ArrayLike) -> Array:
     """Return x limited to [0, 6]. The derivative at both ends is 0."""
-    return jit_composite(_relu6, as_array("relu6", x))
+    return jit_composite(_relu6, _real("relu6", x))
 
 
 def _relu6(x: Array) -> Array:
@@ -48,7 +55,7 @@ def _relu6(x: Array) -> Array:
 
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Array:
     """Return x where x >= 0, else negative_slope * x."""
-    return jit_composite(_leaky_relu, as_inexact_array("leaky_relu", x), negative_slope)
+    return jit_composite(_leaky_relu, to_inexact(_real("leaky_relu", x)), negative_slope)
 
 
 def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
@@ -57,7 +64,7 @@ def _leaky_relu(x: Array, negative_slope: ArrayLike) -> Array:
 
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """Return x where x > 0, else alpha * (exp(x) - 1)."""
-    return jit_composite(_elu, as_inexact_array("elu", x), alpha)
+    return jit_composite(_elu, to_inexact(_real("elu", x)), alpha)
 
 
 def _elu(x: Array, alpha: ArrayLike) -> Array:
@@ -70,7 +77,7 @@ def selu(x: ArrayLike) -> Array:
 
     Source: Klambauer et al., Self-Normalizing Neural Networks, https://arxiv.org/abs/1706.02515
     """
-    return jit_composite(_selu, as_inexact_array("selu", x))
+    return jit_composite(_selu, to_inexact(_real("selu", x)))
 
 
 def _selu(x: Array) -> Array:
@@ -82,7 +89,7 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
     Source: Barron, Continuously Differentiable Exponential Linear Units, https://arxiv.org/abs/1704.07483
     """
-    return jit_composite(_celu, as_inexact_array("celu", x), alpha)
+    return jit_composite(_celu, to_inexact(_real("celu", x)), alpha)
 
 
 def _celu(x: Array, alpha: ArrayLike) -> Array:
@@ -96,7 +103,7 @@ def sigmoid(x: ArrayLike) -> Array:
 
 def log_sigmoid(x: ArrayLike) -> Array:
     """Return log(sigmoid(x)), without underflow."""
-    return jit_composite(_log_sigmoid, as_inexact_array("log_sigmoid", x))
+    return jit_composite(_log_sigmoid, to_inexact(_real("log_sigmoid", x)))
 
 
 def _log_sigmoid(x: Array) -> Array:
@@ -110,7 +117,7 @@ def tanh(x: ArrayLike) -> Array:
 
 def softplus(x: ArrayLike) -> Array:
     """Return log(1 + exp(x)), without overflow."""
-    return jit_composite(_softplus, as_inexact_array("softplus", x))
+    return jit_composite(_softplus, to_inexact(_real("softplus", x)))
 
 
 def _softplus(x: Array) -> Array:
@@ -121,7 +128,7 @@ def _softplus(x: Array) -> Array:
 
 def sparse_plus(x: ArrayLike) -> Array:
     """Return 0 below -1, x above 1, and (x + 1)^2 / 4 between."""
-    return jit_composite(_sparse_plus, as_inexact_array("sparse_plus", x))
+    return jit_composite(_sparse_plus, to_inexact(_real("sparse_plus", x)))
 
 
 def _sparse_plus(x: Array) -> Array:
@@ -131,7 +138,7 @@ def _sparse_plus(x: Array) -> Array:
 
 def sparse_sigmoid(x: ArrayLike) -> Array:
     """Return 0 below -1, 1 above 1, and (x + 1) / 2 between: the derivative of `sparse_plus`."""
-    return jit_composite(_sparse_sigmoid, as_inexact_array("sparse_sigmoid", x))
+    return jit_composite(_sparse_sigmoid, to_inexact(_real("sparse_sigmoid", x)))
 
 
 def _sparse_sigmoid(x: Array) -> Array:
@@ -187,7 +194,7 @@ def _glu(x: Array, axis: int) -> Array:
 
 def hard_tanh(x: ArrayLike) -> Array:
     """Return x limited to [-1, 1]."""
-    return jit_composite(_hard_tanh, as_array("hard_tanh", x))
+    return jit_composite(_hard_tanh, _real("hard_tanh", x))
 
 
 def _hard_tanh(x: Array) -> Array:
@@ -196,7 +203,7 @@ def _hard_tanh(x: Array) -> Array:
 
 def hard_sigmoid(x: ArrayLike) -> Array:
     """Return relu6(x + 3) / 6."""
-    return jit_composite(_hard_sigmoid, as_inexact_array("hard_sigmoid", x))
+    return jit_composite(_hard_sigmoid, to_inexact(_real("hard_sigmoid", x)))
 
 
 def _hard_sigmoid(x: Array) -> Array:
@@ -208,7 +215,7 @@ def hard_silu(x: ArrayLike) -> Array:
 
     Source: Howard et al., Searching for MobileNetV3, https://arxiv.org/abs/1905.02244
     """
-    return jit_composite(_hard_silu, as_inexact_array("hard_silu", x))
+    return jit_composite(_hard_silu, to_inexact(_real("hard_silu", x)))
 
 
 def _hard_silu(x: Array) -> Array:
@@ -234,7 +241,7 @@ def mish(x: ArrayLike) -> Array:
 
     Source: Misra, Mish, https://arxiv.org/abs/1908.08681
     """
-    return jit_composite(_mish, as_inexact_array("mish", x))
+    return jit_composite(_mish, to_inexact(_real("mish", x)))
 
 
 def _mish(x: Array) -> Array:
@@ -268,7 +275,7 @@ def log1mexp(x: ArrayLike) -> Array:
 
     Source: Maechler, https://cran.r-project.org/web/packages/Rmpfr/vignettes/log1mexp-note.pdf
     """
-    return jit_composite(_log1mexp, as_inexact_array("log1mexp", x))
+    return jit_composite(_log1mexp, to_inexact(_real("log1mexp", x)))
 
 
 def _log1mexp(x: Array) -> Array:

@@ -14,7 +14,8 @@ Dtypes are the same on every platform and under every setting:
   other floating function of integers and bools.
 - Index arrays have any integer dtype. Indices known only at run time are not checked: negative ones count from the end,
   and indices out of range are clamped.
-- Ordering comparisons of complex numbers are errors, and so is a cast from complex to real.
+- Complex numbers are ordered by real, then by imaginary parts in comparisons, extrema, sorts and searches. `argmax`,
+  `clip`, quantiles and histograms take real numbers only, and a cast from complex to real is an error.
 
 The standard is version 2025.12 (tests/conformance contains it as data). Where it leaves a choice: `//` and `%` of
 infinities follow Python; int64 with uint64 is float32; operators mix kinds as above; the maximum of no elements is

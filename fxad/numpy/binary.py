@@ -11,6 +11,7 @@ from fxad.numpy.apply import apply_op, as_array, number_or_array
 from fxad.numpy.creation import Nested, nested_array
 from fxad.operations import arithmetic, elementwise
 from fxad.operations.arguments import flag
+from fxad.operations.arithmetic import ordered
 from fxad.primitives.elementwise.arithmetic import MAX, MIN, SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 from fxad.primitives.elementwise.select import NEXTAFTER
@@ -69,12 +70,12 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return the greater of x1 and x2; nan if one is nan."""
-    return apply_op("maximum", arithmetic.binary, (x1, x2), MAX)
+    return apply_op("maximum", ordered, (x1, x2), MAX)
 
 
 def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return the lesser of x1 and x2; nan if one is nan."""
-    return apply_op("minimum", arithmetic.binary, (x1, x2), MIN)
+    return apply_op("minimum", ordered, (x1, x2), MIN)
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -122,22 +123,22 @@ def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return True where x1 < x2."""
-    return apply_op("less", arithmetic.binary, (x1, x2), LT)
+    return apply_op("less", ordered, (x1, x2), LT)
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return True where x1 <= x2."""
-    return apply_op("less_equal", arithmetic.binary, (x1, x2), LE)
+    return apply_op("less_equal", ordered, (x1, x2), LE)
 
 
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return True where x1 > x2."""
-    return apply_op("greater", arithmetic.binary, (x1, x2), GT)
+    return apply_op("greater", ordered, (x1, x2), GT)
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Return True where x1 >= x2."""
-    return apply_op("greater_equal", arithmetic.binary, (x1, x2), GE)
+    return apply_op("greater_equal", ordered, (x1, x2), GE)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:

@@ -23,7 +23,7 @@ from fxad.numpy.types import result_type
 from fxad.numpy.unary import isnan
 from fxad.numpy.value_dependent import concrete_value
 from fxad.operations import promotion
-from fxad.operations.arguments import by_numpy, flag, is_one_integer, text, to_int, to_tuple
+from fxad.operations.arguments import by_numpy, check_real, flag, is_one_integer, text, to_int, to_tuple
 from fxad.primitives.index import index_dtype
 from fxad.tracing.array import Array, ArrayLike
 
@@ -88,8 +88,7 @@ def digitize(
     array, edges = promote_arguments("digitize", x, edges)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must have one axis, got {edges.aval}")
-    if dtypes.COMPLEX & {array.dtype, edges.dtype}:
-        raise DTypeError(f"digitize: complex numbers have no order, got {array.aval} and {edges.aval}")
+    check_real("digitize", array.aval, edges.aval)
     return jit_composite(_digitize, array, edges, right, method)
 
 
@@ -132,6 +131,7 @@ def histogram_bin_edges(a: ArrayLike, bins: Bins = 10, range: Range = None, weig
             be traced.
     """
     array = as_array("histogram_bin_edges", a)
+    check_real("histogram_bin_edges", array.aval)
     _check_weights("histogram_bin_edges", bins, weights)  # the edges do not depend on them
     return _edges("histogram_bin_edges", array, bins, range, a)
 
@@ -208,6 +208,7 @@ def histogram(
     """
     density = flag("histogram", "density", density)
     array = as_array("histogram", a)
+    check_real("histogram", array.aval)
     _check_weights("histogram", bins, weights)
     edges = _edges("histogram", array, bins, range, a)
     w = None if weights is None else as_array("histogram", weights, 4)
@@ -257,6 +258,7 @@ def histogramdd(
     else:
         points = as_array("histogramdd", sample)
     points = points.reshape(-1, 1) if points.ndim == 1 else points
+    check_real("histogramdd", points.aval)
     if points.ndim != 2:
         raise ShapeError(f"histogramdd: points must be the rows of a matrix, got {points.aval}")
     d = points.shape[1]

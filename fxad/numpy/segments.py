@@ -122,7 +122,7 @@ def _identity_element(name: str, how: str, dtype: dtypes.DType) -> bool | int | 
     if how in ("add", "multiply"):
         return 0 if how == "add" else 1
     if dtype in dtypes.COMPLEX:
-        raise DTypeError(f"{name}: complex numbers have no order, got {dtype.name}")
+        raise DTypeError(f"{name}: takes real numbers, got {dtype.name}", remedy="pass the real part")
     extreme: bool | int | float = extreme_value(dtype, -1 if how == "max" else 1).value.item()
     return extreme
 

@@ -30,7 +30,7 @@ from fxad.numpy.shapes import (
 from fxad.numpy.sorting import argsort, sort
 from fxad.numpy.types import result_type
 from fxad.numpy.unary import ceil, floor, isinf, isnan, real, rint, sqrt
-from fxad.operations.arguments import by_numpy, flag, no_out, text, to_int
+from fxad.operations.arguments import by_numpy, check_real, flag, no_out, text, to_int
 from fxad.operations.axes import AxisLike, hashable_axis, normalize_axes
 from fxad.operations.promotion import NumberKind, optional_dtype
 from fxad.operations.reductions import moment_dtypes
@@ -357,8 +357,7 @@ def _quantile(
     axes = normalize_axes(name, axis, array.ndim)
     if method not in METHODS:
         raise ParameterError(f"{name}: method {shown(method)} is not known", remedy=f"use one of {' '.join(METHODS)}")
-    if array.dtype in dtypes.COMPLEX:
-        raise DTypeError(f"{name}: complex numbers have no order, got {array.aval}")
+    check_real(name, array.aval)
     if not all([array.shape[a] != 0 for a in axes]):
         raise ShapeError(f"{name}: {array.aval} has no elements along axis {axis}")
     if weights is None:

@@ -14,9 +14,10 @@ from typing import Final, ParamSpec, SupportsFloat, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
+from fxad import dtypes
 from fxad.core.sizes.size import Size, dimension
-from fxad.errors import ArgumentError, FxadError, ParameterError, described, exception_text, shown
-from fxad.ir import Atom, Shape
+from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, described, exception_text, shown
+from fxad.ir import Atom, Aval, Shape
 from fxad.operations.aval_attributes import Typed
 
 P = ParamSpec("P")
@@ -294,3 +295,10 @@ def parse_bytes(what: str, budget: object) -> int:
             remedy='give an int >= 0, or a text such as "64 MiB" or "1.5 GB"',
         )
     return int(float(match[1]) * _BYTE_UNITS[match[2]])
+
+
+def check_real(name: str, *avals: Aval) -> None:
+    """Raise DTypeError for complex operands of a function that takes real numbers only."""
+    if any([aval.dtype in dtypes.COMPLEX for aval in avals]):
+        shown = " and ".join([str(aval) for aval in avals])
+        raise DTypeError(f"{name}: takes real numbers, got {shown}", remedy="pass the real part")

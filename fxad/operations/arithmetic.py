@@ -6,10 +6,23 @@ from fxad import dtypes
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, literal_number
 from fxad.operations.promotion import convert, promote_and_broadcast, to_inexact_dtype
-from fxad.primitives.elementwise.arithmetic import ADD, DIV, MUL, NEG, REM, SUB
+from fxad.primitives.elementwise.arithmetic import ADD, DIV, MAX, MIN, MUL, NEG, REM, SUB
+from fxad.primitives.elementwise.complex_parts import COMPLEX, IMAG, REAL
 from fxad.primitives.elementwise.convert import STOP_GRADIENT
 from fxad.primitives.elementwise.family import Compare
-from fxad.primitives.elementwise.logic import AND, EQ, LE, LT, NE, NOT, OR, SHIFT_RIGHT_ARITHMETIC, SHIFT_RIGHT_LOGICAL
+from fxad.primitives.elementwise.logic import (
+    AND,
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    NOT,
+    OR,
+    SHIFT_RIGHT_ARITHMETIC,
+    SHIFT_RIGHT_LOGICAL,
+)
 from fxad.primitives.elementwise.powers import ABS, POW, IntegerPow
 from fxad.primitives.elementwise.select import TO_NEAREST_EVEN, Round, emit_where
 
@@ -36,6 +49,35 @@ def _compare(emit: Emit, x: Atom, y: Atom, prim: Compare) -> Atoms:
     if true_of_negative:
         return binary(emit, out, is_negative, OR)
     return binary(emit, out, emit.one(NOT, is_negative), AND)
+
+
+def ordered(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atoms:
+    """Return a comparison, a maximum or a minimum of the operands in their common dtype and shape. Complex numbers are
+    ordered by real, then by imaginary parts."""
+    if x.aval.dtype not in dtypes.COMPLEX and y.aval.dtype not in dtypes.COMPLEX:
+        return binary(emit, x, y, prim)
+    x, y = promote_and_broadcast(prim.name, emit, x, y)
+    return ((_complex_extremum if prim in (MAX, MIN) else _compare_complex)(emit, x, y, prim),)
+
+
+def _compare_complex(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atom:
+    """Return a comparison of complex numbers of one type; as in NumPy, False where one has a nan."""
+    x_real, y_real = emit.one(REAL, x), emit.one(REAL, y)
+    x_imag, y_imag = emit.one(IMAG, x), emit.one(IMAG, y)
+    real_decides = emit.one(LT if prim in (LT, LE) else GT, x_real, y_real)
+    no_nan = emit.one(AND, emit.one(EQ, x_imag, x_imag), emit.one(EQ, y_imag, y_imag))
+    imag_decides = emit.one(AND, emit.one(EQ, x_real, y_real), emit.one(prim, x_imag, y_imag))
+    return emit.one(OR, emit.one(AND, real_decides, no_nan), imag_decides)
+
+
+def _complex_extremum(emit: Emit, x: Atom, y: Atom, prim: Primitive) -> Atom:
+    """Return the maximum or minimum of complex numbers of one type; as in NumPy, the first one that has a nan.
+
+    Rule:   that of real numbers: the tangent of the result; at a tie, half of each.
+    """
+    takes_x = emit.one(OR, _compare_complex(emit, x, y, GE if prim is MAX else LE), emit.one(NE, x, x))
+    tied = emit.one(COMPLEX, *[emit.one(prim, emit.one(part, x), emit.one(part, y)) for part in (REAL, IMAG)])
+    return emit_where(emit, emit.one(EQ, x, y), tied, emit_where(emit, takes_x, x, y))
 
 
 def add(emit: Emit, x: Atom, y: Atom) -> Atoms:

@@ -11,7 +11,7 @@ from fxad import dtypes
 from fxad.dtypes import DType
 from fxad.errors import DTypeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive, Var
-from fxad.operations.arguments import to_int, with_atoms
+from fxad.operations.arguments import check_real, to_int, with_atoms
 from fxad.operations.promotion import (
     broadcast,
     common_shape,
@@ -158,6 +158,7 @@ def where(emit: Emit, x: Atom, y: Atom, condition: Atom) -> Atoms:
 def clip(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:
     """Return x, not below `low` and then not above `high`."""
     x, low, high = promote_all("clip", emit, (x, low, high))
+    check_real("clip", x.aval)
     return emit(MIN, emit.one(MAX, x, low), high)
 
 
@@ -169,11 +170,13 @@ def clamp(emit: Emit, x: Atom, low: Atom, high: Atom) -> Atoms:
 
 def clip_below(emit: Emit, x: Atom, low: Atom) -> Atoms:
     """Return x, not below `low`."""
+    check_real("clip", x.aval, low.aval)
     return emit(MAX, *promote_and_broadcast("clip", emit, x, low))
 
 
 def clip_above(emit: Emit, x: Atom, high: Atom) -> Atoms:
     """Return x, not above `high`."""
+    check_real("clip", x.aval, high.aval)
     return emit(MIN, *promote_and_broadcast("clip", emit, x, high))
 
 

@@ -20,6 +20,7 @@ from fxad.dtypes import DType
 from fxad.errors import DTypeError, ParameterError, ShapeError
 from fxad.ir import Atom, Atoms, Emit, Lit, Primitive
 from fxad.operations.arguments import flag, number
+from fxad.operations.arithmetic import binary, ordered
 from fxad.operations.axes import AxisLike, normalize_axes
 from fxad.operations.promotion import Scalar, broadcast, common_shape, convert, dtype_kind, scalar_dtype
 from fxad.operations.reductions import (
@@ -104,6 +105,8 @@ def plan_masked_reduction(
     """Return the operands of `masked_reduction` after an x of this dtype, and its last static argument."""
     if type(initial) in NUMBER_TYPES:  # in the dtype of the result, not in that of x
         value = cast("Scalar", initial)
+        if x is dtypes.bool_ and type(value) is int and value in (0, 1) and name.removeprefix("nan") in ("max", "min"):
+            value = bool(value)
         initial = np.asarray(value, scalar_dtype(value, _result_dtype(name, x, dtype), f"{name}: initial"))[()]
     has_mask = where is not None and where is not True
     spec = MaskedReduction(name, flag(name, "keepdims", keepdims), dtype, correction, initial is not None, has_mask)
@@ -195,7 +198,8 @@ def _reduce_extremum_or_sum(
             f"{spec.name}: initial is {initial.aval.dtype.name}, the result {y.aval.dtype.name}",
             remedy="convert the array with astype, or initial",
         )
-    return emit.one(combine, y, broadcast(emit, convert(emit, initial, y.aval.dtype), y.aval.shape))
+    start = broadcast(emit, convert(emit, initial, y.aval.dtype), y.aval.shape)
+    return (ordered if spec.kind in ("max", "min") else binary)(emit, y, start, combine)[0]
 
 
 # --------------------------------------------------------------------------------------------------------- moments

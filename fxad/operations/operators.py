@@ -12,6 +12,7 @@ from fxad.core.builder import Builder
 from fxad.core.numbers import IntArgument
 from fxad.ir import Atoms, NDArray
 from fxad.operations import arithmetic, contractions
+from fxad.operations.arithmetic import ordered
 from fxad.primitives.elementwise.arithmetic import SUB
 from fxad.primitives.elementwise.logic import AND, EQ, GE, GT, LE, LT, NE, OR, SHIFT_LEFT, XOR
 
@@ -148,13 +149,13 @@ class Operators:
         return self._binary(arithmetic.binary, self, other, NE)
 
     def __lt__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.binary, self, other, LT)
+        return self._binary(ordered, self, other, LT)
 
     def __le__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.binary, self, other, LE)
+        return self._binary(ordered, self, other, LE)
 
     def __gt__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.binary, self, other, GT)
+        return self._binary(ordered, self, other, GT)
 
     def __ge__(self, other: ArrayLike) -> Self:
-        return self._binary(arithmetic.binary, self, other, GE)
+        return self._binary(ordered, self, other, GE)

@@ -17,19 +17,19 @@ from fxad.core.sizes.size import Size, maximum
 from fxad.dtypes import DType
 from fxad.errors import DTypeError, ShapeError
 from fxad.ir import Atom, Atoms, Aval, Emit, Lit, Primitive
-from fxad.operations.arguments import flag
+from fxad.operations.arguments import check_real, flag
 from fxad.operations.axes import AxisLike, normalize_axes, normalize_axis_index
 from fxad.operations.promotion import convert
 from fxad.primitives.argmax import ArgMax, ArgMin
 from fxad.primitives.axes import other_axes
 from fxad.primitives.cumulative import CumProd, CumSum
 from fxad.primitives.elementwise.arithmetic import DIV, MUL, SUB
-from fxad.primitives.elementwise.complex_parts import CONJ, REAL
-from fxad.primitives.elementwise.logic import EQ
+from fxad.primitives.elementwise.complex_parts import COMPLEX, CONJ, IMAG, REAL
+from fxad.primitives.elementwise.logic import AND, EQ, NE
 from fxad.primitives.elementwise.powers import SQRT, SQUARE
 from fxad.primitives.elementwise.select import emit_where
 from fxad.primitives.index import index_dtype
-from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr
+from fxad.primitives.reduce import ReduceAnd, ReduceMax, ReduceMin, ReduceOr, extreme_value
 from fxad.primitives.reduce_prod import ReduceProd
 from fxad.primitives.shape import ReduceSum, emit_broadcast, emit_reshape
 from fxad.primitives.slicing import pad_along_axis
@@ -49,7 +49,34 @@ def count_dtype(x: Aval, axes: tuple[int, ...]) -> DType:
 
 def reduce_axes(emit: Emit, x: Atom, prim: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]) -> Atom:
     """Return x reduced over the axes; x itself if there are none."""
+    if x.aval.dtype in dtypes.COMPLEX and axes and prim in (ReduceMax, ReduceMin):
+        return _reduce_complex_extremum(emit, x, prim, axes)
     return emit.one(prim(axes), x) if axes else x
+
+
+def _reduce_complex_extremum(
+    emit: Emit, x: Atom, reducer: Callable[[tuple[int, ...]], Primitive], axes: tuple[int, ...]
+) -> Atom:
+    """Return the greatest or least of complex numbers over axes; one with a nan if any number has one.
+
+    Rule:   that of real numbers: the mean of the tangents of the elements that are the result.
+    """
+    stay = other_axes(axes, x.aval.ndim)
+    real, imag = emit.one(REAL, x), emit.one(IMAG, x)
+    worst = extreme_value(real.aval.dtype, -1 if reducer is ReduceMax else 1).with_shape(x.aval.shape)
+
+    def kept(mask: Atom, part: Atom) -> Atom:
+        return emit_where(emit, mask, part, worst)
+
+    def is_extreme(elements: Atom) -> Atom:  # a bool, so no derivative passes through the search of the result
+        return emit.one(EQ, elements, emit_broadcast(emit, emit.one(reducer(axes), elements), x.aval.shape, stay))
+
+    has_nan = emit.one(NE, x, x)
+    is_best = is_extreme(real)
+    is_best = emit.one(AND, is_best, is_extreme(kept(is_best, imag)))
+    any_nan = emit_broadcast(emit, emit.one(ReduceOr(axes), has_nan), x.aval.shape, stay)
+    is_result = emit_where(emit, any_nan, has_nan, is_best)
+    return emit.one(COMPLEX, *[emit.one(reducer(axes), kept(is_result, part)) for part in (real, imag)])
 
 
 def restore_axes(op: str, emit: Emit, y: Atom, x: Atom, axes: tuple[int, ...], keepdims: bool) -> Atoms:
@@ -242,8 +269,7 @@ def argmin(emit: Emit, x: Atom, axis: int | None, keepdims: bool) -> Atoms:
 def _arg_extremum(
     op: str, emit: Emit, x: Atom, prim: Callable[[int, DType], Primitive], axis: int | None, keepdims: bool
 ) -> Atoms:
-    if x.aval.dtype in dtypes.COMPLEX:
-        raise DTypeError(f"{op}: complex numbers have no order, got {x.aval}")
+    check_real(op, x.aval)
     if axis is None:
         axes = tuple(range(x.aval.ndim))
         flat = emit_reshape(emit, x, (x.aval.size,))

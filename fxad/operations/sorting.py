@@ -8,7 +8,7 @@ from typing import Final
 from fxad import dtypes
 from fxad.core.builder import Builder
 from fxad.dtypes import DType
-from fxad.errors import AxisError, DTypeError, ParameterError, ShapeError, shown
+from fxad.errors import AxisError, ParameterError, ShapeError, shown
 from fxad.ir import Atom, Atoms, Aval, Emit, Jaxpr, Lit
 from fxad.operations.arguments import one_or_more
 from fxad.operations.axes import normalize_axis_index
@@ -95,13 +95,13 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
         raise ParameterError(f"searchsorted: side is {shown(side)}, not 'left' or 'right'")
     if method not in METHODS:
         raise ParameterError(f"searchsorted: method {shown(method)} is not one of {' '.join(METHODS)}")
-    if dtype in dtypes.COMPLEX:
-        raise DTypeError(f"searchsorted: complex numbers are not searched, got {a.aval} and {v.aval}")
     index = index_dtype(a.aval.shape)
     if a.aval.size == 0 or v.aval.size == 0:
         return (Lit.of(0, v.aval.with_dtype(index)),)
     if dtypes.uint64 in (a.aval.dtype, v.aval.dtype) and dtype not in dtypes.INTEGER and _both_integers(a, v):
         return (_search_across_signs(emit, a, v, side, method, index),)
+    if dtype in dtypes.COMPLEX:  # a sort has their order
+        return (_search_by_sort(emit, *[emit_convert(emit, x, dtype) for x in (a, v)], side, index),)
     # as unsigned integers, in which nan is an ordinary greatest element
     keys, sought = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
     return (_search(emit, keys, sought, side, method, index),)

@@ -57,8 +57,10 @@ from fxad.primitives.stablehlo import i64_array, lower_reduce
 
 def extreme_value(dtype: DType, sign: int) -> Lit:
     """Return the least (`sign` -1) or greatest (+1) value of a dtype as a 0-d literal; an infinity if the dtype has
-    one."""
+    one. Complex numbers are ordered by real, then by imaginary parts."""
     aval = Aval((), dtype)
+    if dtype in dtypes.COMPLEX:
+        return Lit.of(complex(sign * np.inf, sign * np.inf), aval)
     if dtype == dtypes.bool_:
         return Lit.of(sign > 0, aval)
     if dtypes.is_integer(dtype):

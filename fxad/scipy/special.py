@@ -15,7 +15,7 @@ from fxad.nn.normalizations import log_softmax as _log_softmax, logsumexp, softm
 from fxad.operations import special as operations
 from fxad.operations.arguments import flag, to_int
 from fxad.operations.axes import AxisLike
-from fxad.scipy.arguments import broadcast_floats
+from fxad.scipy.arguments import broadcast_floats, reals
 from fxad.scipy.bessel import bessel_jn
 from fxad.scipy.complex_gamma import complex_gamma, complex_loggamma
 from fxad.scipy.dilogarithm import spence
@@ -295,13 +295,13 @@ def loggamma(x: ArrayLike) -> Array:
 
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Return (x**lmbda - 1) / lmbda, and its limit log(x) where lmbda is 0."""
-    a, power = broadcast_floats("boxcox", x, lmbda)
+    a, power = broadcast_floats("boxcox", *reals("boxcox", x, lmbda))
     return _box_cox(a, fnp.log, a, power)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Return `boxcox(1 + x, lmbda)`, with all digits for small x."""
-    a, power = broadcast_floats("boxcox1p", x, lmbda)
+    a, power = broadcast_floats("boxcox1p", *reals("boxcox1p", x, lmbda))
     return _box_cox(a, fnp.log1p, a + 1, power)
 
 

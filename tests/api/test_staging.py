@@ -484,7 +484,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str, str]] = [
     (lambda: fx.ops.segment_sum(X, np.arange(2), 2, mode="clip"), ParameterError, "segment_sum: mode 'clip'",
      'numbers out of range are dropped: leave it out, or "drop"'),
     (lambda: fx.ops.segment_max(X.astype("complex64"), np.arange(2), 2), DTypeError,
-     "segment_max: complex numbers have no order, got complex64", ""),
+     "segment_max: takes real numbers, got complex64", "pass the real part"),
     (lambda: fx.random.key(0, impl="rbg"), ParameterError, "random.key: the generator 'rbg' does not exist",
      "use 'threefry2x32', the only one"),
 ]  # fmt: skip

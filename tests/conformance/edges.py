@@ -54,6 +54,8 @@ U64 = np.array([[2**64 - 1, 2**63, 0, 5], [1, 2, 2, 3], [7, 7, 7, 9]], np.uint64
 B = np.array([[1, 0, 1, 1], [0] * 4, [1] * 4], bool)
 C = X + 1j * X[::-1, ::-1]
 CN = put(C, r0c1=complex(nan, 1), r1c2=complex(1, nan))
+CT = (TIES + 1j * TIES[::-1]).astype(np.complex64)
+CI = put(put(C, r0c1=complex(inf, -1), r1c2=complex(-inf, inf)), r2c0=complex(inf, 2))
 E03, E30, E0 = np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(0)
 ONE, S = np.array([[2.5]]), np.array(2.5)
 W3 = np.arange(24.0).reshape(2, 3, 4) % 7 - 3
@@ -131,6 +133,9 @@ for one in [LINE, *WHOLE, PLANE[:9], E0]:
     x, y = _pairs(one)
     add(_ufuncs(2), [x], [y])
 add(_ufuncs(2), [I[0]], [U8[0], X[0], B[0]])
+x, y = _pairs(PLANE)
+ORDERED = many("numpy", "less less_equal greater greater_equal maximum minimum fmax fmin")
+add(ORDERED, [x, x.astype(np.complex64)], [y, y.real, y.astype(np.complex64)])
 add("numpy.round numpy.around", [LINE, *WHOLE, PLANE, a(2.675, 15, 25, 123456.789)], decimals=[0, 2, -1, -3, 20])
 add("numpy.isclose numpy.allclose", [LINE, I], [LINE, I], equal_nan=FLAGS, rtol=[1e-5, 0.0, inf], atol=[1e-8, 1.0])
 add("numpy.array_equal numpy.array_equiv", [XN, X, I, CN, E0], [XN, X, I, CN, V, E0])
@@ -139,6 +144,8 @@ add("numpy.clip", [LINE, I, XN], [None, -1, 0.5, nan, 3], [None, 2, -5])
 add(many("numpy", "sum prod nansum nanprod"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS, initial=[LEFT_OUT, 2])
 NANS = "nanmax nanmin"
 add(many("numpy", f"max min amax amin ptp {NANS}"), MATRICES, axis=TUPLES, keepdims=FLAGS)
+add(many("numpy", f"max min amax amin ptp {NANS}"), [CT, CI], axis=TUPLES, keepdims=FLAGS)
+add(many("numpy", f"max min {NANS}"), [CT, CI], axis=TUPLES, where=MASKS, initial=[2, 1 + 3j, -inf])
 add(many("numpy", f"max min {NANS}"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS, initial=[2, -inf, 100, -3])
 add(many("numpy", "mean nanmean any all"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS)
 add(many("numpy", "var std nanvar nanstd"), MATRICES, axis=TUPLES, keepdims=FLAGS, where=MASKS, ddof=[LEFT_OUT, 0, 1])
@@ -179,6 +186,13 @@ WANTED = [
     I8[:, :1],
 ]
 add("numpy.searchsorted", SORTED, WANTED, side=["left", "right"], most=300)
+CS = a(-1 + 2j, -1j, 1 - 1j, 1 - 1j, 1 + 2j, 1 + 2j, 3, complex(inf, 0), dtype=complex)
+add(
+    "numpy.searchsorted",
+    [CS, CS.astype(np.complex64), CS[:0], CS.real],
+    [CS, CS.real, CS[::-1].reshape(2, 4), a(1 + 1j, 7, -9j, complex(nan, 1), dtype=complex), IV],
+    side=["left", "right"],
+)
 add("numpy.searchsorted", [V, VN, VT], [a(1, 2, nan, inf)], ["left", "right"], [np.argsort(V), np.array([0, 1])])
 EDGES = [a(1, 2, 3), a(3, 2, 1), a(1, 1, 2), a(2, 2, 1), a(1), E0, a(-inf, 0, inf), IV[:1], a(1, 1, 1)]
 add("numpy.digitize", [a(0, 1, 2, 3, nan, inf, -inf, 2.5), I, U8, S], EDGES, right=FLAGS)

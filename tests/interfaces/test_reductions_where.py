@@ -10,7 +10,7 @@ import pytest
 
 import fxad as fx
 import fxad.numpy as fnp
-from fxad.errors import FxadError
+from fxad.errors import DTypeError, FxadError
 
 X = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(np.float32)
 MASK = np.random.default_rng(1).random((3, 4, 2)) < 0.6
@@ -238,3 +238,13 @@ def test_messages(call: Any, message: str) -> None:
     with pytest.raises(FxadError) as e:
         call()
     assert e.value.message.startswith(message)
+
+
+def test_bools_take_0_and_1_as_initial_values() -> None:
+    for x in (np.array([[True, False], [False, False]]), np.zeros((0, 2), bool)):
+        for name, initial in (("max", 0), ("max", 1), ("min", 0), ("min", 1)):
+            found = getattr(fnp, name)(x, 0, initial=initial)
+            assert found.dtype == fnp.bool_
+            assert np.array_equal(found, getattr(np, name)(x, 0, initial=initial))
+    with pytest.raises(DTypeError, match="max: initial is int32, the result bool"):
+        fnp.max(np.array([True]), initial=2)

@@ -138,7 +138,7 @@ def test_covariances() -> None:
         (lambda: fnp.percentile(X, 101), ParameterError, "percentile: q must lie between 0 and 100, got 101"),
         (lambda: fnp.quantile(X, 0.5, method="x"), ParameterError, "quantile: method 'x' is not known"),
         (lambda: fnp.quantile(X, 1j), DTypeError, "quantile: q must be real"),
-        (lambda: fnp.median(X + 1j), DTypeError, "median: complex numbers have no order, got c128[3,4]"),
+        (lambda: fnp.median(X + 1j), DTypeError, "median: takes real numbers, got c128[3,4]"),
         (lambda: fnp.median(X[:0], 0), ShapeError, "median: f64[0,4] has no elements along axis 0"),
         (lambda: fnp.quantile(X, 0.5, weights=X), ParameterError, "quantile: weights are for method 'inverted_cdf'"),
         (

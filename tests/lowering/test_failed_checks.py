@@ -49,7 +49,7 @@ def test_loops_run_as_before_where_no_check_fails(f: Any) -> None:
     assert written is not program
     assert written.in_avals == program.in_avals
     for x in (2, 3, 4, 7):
-        assert run(written, [np.int32(x)]) == run(program, [np.int32(x)])
+        assert run(written, [np.array(x, np.int32)]) == run(program, [np.array(x, np.int32)])
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)
@@ -57,7 +57,7 @@ def test_loops_take_no_step_after_a_failed_check(f: Any) -> None:
     """The flag is True from the beginning: also a loop that would not end is over at once."""
     flagged = _flagged(traced(f), ())
     typecheck(flagged)
-    failed, result = run(flagged, [np.bool_(True), np.int32(2)])
+    failed, result = run(flagged, [np.array(True), np.array(2, np.int32)])
     assert failed
     assert result == 2
 

@@ -64,8 +64,8 @@ def test_each_run_of_a_body_changes_the_value(f: Any, n: int) -> None:
     program = fx.trace(f, fx.Spec((), "float32")).jaxpr
     threaded = with_count(program)
     typecheck(threaded)
-    x = np.float32(0.5)
-    count, *outs = run(threaded, [np.int32(10), x])
+    x = np.array(0.5, np.float32)
+    count, *outs = run(threaded, [np.array(10, np.int32), x])
     assert count == 10 + n
     for have, want in zip(outs, run(program, [x]), strict=True):
         np.testing.assert_array_equal(have, want)
@@ -82,7 +82,7 @@ def test_a_predicate_in_the_body(max_steps: int | None) -> None:
     moved = with_predicate_in_body(eqn.prim)
     typecheck(moved)
     for x in (0.1, 1.0, 20.0):
-        ins = [np.float32(x) if not isinstance(a, Lit) else a.value for a in eqn.ins]
+        ins = [np.asarray(np.float32(x) if not isinstance(a, Lit) else a.value) for a in eqn.ins]
         b = Builder()
         direct = b.build(b(eqn.prim, *b.inputs(moved.in_avals)))
         assert run(moved, ins) == run(direct, ins)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import fxad as fx
 from fxad.errors import ArgumentError, DTypeError, FxadError, ParameterError, ShapeError
 from fxad.ir import Aval, NDArray
 from fxad.primitives.fft import Fft
@@ -64,3 +66,14 @@ def test_messages(prim: Fft, avals: tuple[Aval, ...], error: type[FxadError], me
     with pytest.raises(error) as e:
         prim.abstract_eval(*avals)
     assert e.value.message == message
+
+
+def test_a_transform_over_no_axes() -> None:
+    x = np.array([1 + 2j, 3])
+    for kind in ("fft", "IFFT"):
+        assert np.array_equal(fx.jit(lambda x, k=kind: fx.lax.fft(x, k, ()))(x), x)
+        assert np.array_equal(fx.lax.fft(x, kind, ()), x)
+        assert np.array_equal(fx.vmap(lambda x, k=kind: fx.lax.fft(x, k, ()))(x), x)
+    for kind in ("rfft", "irfft"):
+        with pytest.raises(ParameterError, match="fft: takes one to three axes, got 0"):
+            fx.lax.fft(x, kind, ())

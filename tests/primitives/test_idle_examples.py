@@ -35,8 +35,8 @@ def scanned(w: Any, x: Any) -> Any:
 @pytest.mark.parametrize("f", [branch, loop])
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_gradient_is_that_of_a_loop_over_the_examples(f: Any, shared: bool) -> None:
-    w = np.float32(1.5) if shared else np.array([1.5, 0.5, 2.0, 1.0], np.float32)
-    total = lambda w, x: fx.vmap(f, in_axes=(None if shared else 0, 0))(w, x).sum()  # noqa: E731
+    w: Any = np.float32(1.5) if shared else np.array([1.5, 0.5, 2.0, 1.0], np.float32)
+    total: Any = lambda w, x: fx.vmap(f, in_axes=(None if shared else 0, 0))(w, x).sum()  # noqa: E731
     have_w, have_x = fx.grad(total, argnums=(0, 1))(w, X)
     each = [fx.grad(f, argnums=(0, 1))(w if shared else w[k], X[k]) for k in range(len(X))]
     slopes_w = np.array([float(a) for a, _ in each])
@@ -58,7 +58,7 @@ def test_operands_of_active_examples_stay(zero_affine_operands: bool) -> None:
     program = b.build(replaced)
     typecheck(program)
     flags = np.array([True, False, True, False])
-    values = [np.float32(2), X, X + 1]
+    values = [np.array(2, np.float32), X, X + 1]
     w, x, s = run(program, [flags, *values])
     assert w == 2
     np.testing.assert_array_equal(x[flags], X[flags])

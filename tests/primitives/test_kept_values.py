@@ -55,9 +55,9 @@ def test_the_second_half_gives_the_same_results_and_computes_no_kept_value(f: An
     assert not any([isinstance(p, Exp) for p in all_prims(dce(resuming))])
     n = len(body.outs)
     for x in (0.5, -0.25):
-        want = run(body, [np.float32(x)])
-        outs = run(storing, [np.float32(x)])
-        have = run(resuming, [np.float32(x), *outs[n:]])
+        want = run(body, [np.array(x, np.float32)])
+        outs = run(storing, [np.array(x, np.float32)])
+        have = run(resuming, [np.array(x, np.float32), *outs[n:]])
         for a, b, c in zip(outs[:n], have, want, strict=True):
             np.testing.assert_array_equal(a, c)
             np.testing.assert_array_equal(b, c)

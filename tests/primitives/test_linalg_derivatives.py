@@ -182,6 +182,23 @@ def test_the_derivative_of_det_is_the_cofactor_matrix() -> None:
     assert np.isnan(np.asarray(fx.hessian(L.det)(fnp.asarray(np.zeros((4, 4)))))).any()  # several pivots 0
 
 
+def test_second_derivatives_of_det_in_reverse_mode() -> None:
+    """As forward over reverse. A singular matrix in a batch leaves those of the others."""
+    a = np.random.default_rng(0).standard_normal((3, 4, 4))
+    a[1] = 0
+
+    def total(x: Any) -> Any:
+        return L.det(x).sum()
+
+    want = np.asarray(fx.jit(fx.hessian(total))(a))
+    for how in (fx.jacrev(fx.grad(total)), fx.jacrev(fx.jacfwd(total))):
+        second = np.asarray(fx.jit(how)(a))
+        for k in (0, 2):
+            np.testing.assert_allclose(second[k, :, :, k], want[k, :, :, k], atol=1e-10)
+        assert np.isnan(second[1]).any()
+    assert np.isfinite(want[0, :, :, 0]).all()
+
+
 @pytest.mark.parametrize(("dtype", "scales"), [(np.float64, (1e-200, 1e200)), (np.float32, (1e-25, 1e25))])
 def test_second_derivatives_at_any_scale(dtype: Any, scales: Any) -> None:
     """Singular values, Hermitian eigenvalues and norms are homogeneous: second derivatives scale with 1 / size."""

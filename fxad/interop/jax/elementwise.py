@@ -76,7 +76,7 @@ def _ordered(eqn: Equation, value: JaxValue) -> Array:
     x = array(value)
     if x.dtype not in dtypes.FLOATING:
         if x.dtype in dtypes.COMPLEX:
-            raise eqn.refuse("complex numbers have no total order in fxad")
+            raise eqn.refuse("fxad has no total order of complex numbers")
         return x
     signed = dtypes.SIGNED_OF_SIZE[x.dtype.itemsize]
     bits = lax.bitcast_convert_type(x, signed)

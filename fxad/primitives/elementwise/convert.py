@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -29,7 +30,7 @@ from fxad.ir import (
     Zero,
     primitive,
 )
-from fxad.primitives.elementwise.family import ANY, FLOAT32_OR_64, INTEGER_OR_FLOAT, PiecewiseConstantUnary, Unary
+from fxad.primitives.elementwise.family import ANY, FLOAT_ABOVE_8, INTEGER_OR_FLOAT, PiecewiseConstantUnary, Unary
 from fxad.primitives.families import LinearInOne, WithoutTangent
 from fxad.primitives.operand_checks import check_count
 from fxad.primitives.shape import move_axis
@@ -163,18 +164,24 @@ class BitcastConvertType(WithoutTangent):
         return ctx(self, x), (dim,)
 
 
+_MANTISSA_BITS: Final = MappingProxyType(
+    {dtypes.float16: 10, dtypes.bfloat16: 7, dtypes.float32: 23, dtypes.float64: 52}
+)
+
+
 @final
 @primitive
 class ReducePrecision(Unary):
     """x rounded to fewer exponent and mantissa bits, to nearest even; the dtype is kept.
 
-    Type:   float32 or float64; too large becomes inf, too small becomes 0.
+    Type:   floating, of 16 bits or more; too large becomes inf, too small becomes 0.
     Rule:   the tangent passes as it is, not rounded.
     Source: stablehlo.reduce_precision
     """
 
     name: ClassVar[str] = "reduce_precision"
-    takes: ClassVar[frozenset[DType]] = FLOAT32_OR_64
+    takes: ClassVar[frozenset[DType]] = FLOAT_ABOVE_8
+    reads_bits: ClassVar[bool] = True
     exponent_bits: int
     mantissa_bits: int
 
@@ -189,7 +196,7 @@ class ReducePrecision(Unary):
 
     def compute(self, x: NDArray) -> object:
         bits = 8 * x.dtype.itemsize
-        word, mantissa = np.dtype(f"u{x.dtype.itemsize}"), 23 if bits == 32 else 52
+        word, mantissa = np.dtype(f"u{x.dtype.itemsize}"), _MANTISSA_BITS[dtypes.as_dtype(x.dtype)]
         u = x.view(word)
         drop = mantissa - self.mantissa_bits
         if drop > 0:

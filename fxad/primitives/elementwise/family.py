@@ -113,10 +113,12 @@ class Unary(Primitive):
 
     takes: ClassVar[frozenset[DType]]
     hlo_name: ClassVar[str] = ""  # empty: XLA has no such operation, and the class has its own `lower`
+    reads_bits: ClassVar[bool] = False  # floats below 32 bits are not computed in float32
 
     @abstractmethod
     def compute(self, x: NDArray) -> object:
-        """Return the meaning in NumPy; floats below 32 bits arrive as float32, warnings are off."""
+        """Return the meaning in NumPy; floats below 32 bits arrive as float32 (but for `reads_bits`), warnings are
+        off."""
 
     @abstractmethod
     def tangent(self, ctx: JvpCtx, x: Atom, y: Atom, t: Tangent) -> Tangent:
@@ -132,7 +134,8 @@ class Unary(Primitive):
         (x,) = args
         (out,) = self.abstract_eval(Aval(x.shape, x.dtype))
         with np.errstate(all="ignore"):
-            return (np.asarray(self.compute(as_accumulated(x))).astype(out.dtype, copy=False),)
+            wide = x if self.reads_bits else as_accumulated(x)
+            return (np.asarray(self.compute(wide)).astype(out.dtype, copy=False),)
 
     def lower(self, hlo: Hlo, args: HloValues, ins: Avals, outs: Avals) -> HloValues:
         return hlo.op(self.hlo_name, args, outs)

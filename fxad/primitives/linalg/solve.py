@@ -295,7 +295,7 @@ class Det(_Determinant):
         unit = Lit.of(1, trace.aval)
         rest = one(BroadcastInDim(x.aval.shape, tuple(range(d.aval.ndim))), one(SUB, unit, trace))
         weights = plus(one, x, zero_unless(one, on_diagonal(ctx, x.aval.shape), rest))
-        known = emit_where(ctx, several, _zero_without_derivative(ctx, trace), unit)
+        known = _one_or_zero_without_derivative(ctx, several, trace)
         scale = one(MUL, one(self, moved, factors, primals[2]), known)
         solved = lin(Solve(False), moved, factors, primals[2], tangents[0])
         matrix_axes = (d.aval.ndim, d.aval.ndim + 1)
@@ -303,13 +303,14 @@ class Det(_Determinant):
         return (d,), (lin(MUL, t, scale),)
 
 
-def _zero_without_derivative(emit: Emit, x: Atom) -> Atom:
-    """Return 0, whose derivative in x is nan: sqrt(gap^2) of a gap x - stop_gradient(x).
+def _one_or_zero_without_derivative(emit: Emit, several: Atom, x: Atom) -> Atom:
+    """Return 1, or with several pivots 0, whose derivative in x is nan: sqrt(gap^2) of a gap x - stop_gradient(x).
 
     With several pivots 0 the first derivative of a determinant is 0. The second is not known here, so it is made nan.
+    The gap is chosen before the root: in reverse mode, a cotangent 0 times the infinite slope of a root at 0 is nan.
     """
     gap = emit.one(SUB, x, emit.one(STOP_GRADIENT, x))
-    return emit.one(SQRT, emit.one(SQUARE, gap))
+    return emit.one(SQRT, emit.one(SQUARE, emit_where(emit, several, gap, Lit.of(1, gap.aval))))
 
 
 def _replace_zero_pivots(emit: Emit, a: Atom, lu: Atom, pivots: Atom) -> tuple[Atom, Atom, Atom, Atom]:
