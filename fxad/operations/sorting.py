@@ -101,7 +101,7 @@ def searchsorted(emit: Emit, a: Atom, v: Atom, side: str, method: str) -> Atoms:
     if dtypes.uint64 in (a.aval.dtype, v.aval.dtype) and dtype not in dtypes.INTEGER and _both_integers(a, v):
         return (_search_across_signs(emit, a, v, side, method, index),)
     if dtype in dtypes.COMPLEX:  # a sort has their order
-        return (_search_by_sort(emit, *[emit_convert(emit, x, dtype) for x in (a, v)], side, index),)
+        return (_search_by_sort(emit, emit_convert(emit, a, dtype), emit_convert(emit, v, dtype), side, index),)
     # as unsigned integers, in which nan is an ordinary greatest element
     keys, sought = [order_preserving_bits(emit, emit_convert(emit, x, dtype), True) for x in (a, v)]
     return (_search(emit, keys, sought, side, method, index),)
