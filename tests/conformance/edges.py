@@ -546,6 +546,21 @@ _DIFFERENCES: Final = [
         _integer,
         "bools and integers keep their dtype, 1 / x of integers is floating; int8 of a bool and float16 are NumPy's",
     ),
+    Difference(
+        "numpy.reciprocal",
+        lambda c: _any(c, lambda x: x.dtype.kind == "c"),
+        "0 of a complex infinity with another infinity or nan, where NumPy has nan",
+    ),
+    Difference(
+        many("numpy", "quantile percentile"),
+        lambda c: c.args[0].dtype == np.int8,
+        "NumPy adds neighbours in int8, which wraps",
+    ),
+    Difference(
+        "numpy.histogram",
+        lambda c: bool(np.isnan(np.asarray(c.keywords.get("weights", 0), float)).any()),
+        "NumPy takes differences of a cumulative sum, so a weight of nan also counts in later bins",
+    ),
     Difference("numpy.spacing", _integer, "of the dtype that integers become, float32"),
     Difference(
         many("numpy", "expm1 sign sinc i0"),
