@@ -320,7 +320,7 @@ def row(cls: type[Primitive]) -> str:
 
 def jetted(cls: type[Primitive], found: Sequence[Answers]) -> str:
     """Return the cell of jet."""
-    order = ["bodies", "row", "product", "linear", "tangent rule", "constant", "refused"]
+    order = ["bodies", "row", "product", "affine", "tangent rule", "constant", "refused"]
     kinds = {a.series for a in found}
     if cls is CallWithRules:
         return "the rules of the function, or its body"

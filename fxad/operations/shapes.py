@@ -59,7 +59,7 @@ def infer_shape(op: str, shape: Shape, x: Aval) -> Shape:
             f"{op}: shape {shape} must have sizes >= 0 and at most one -1",
             remedy="-1 stands for the size that is left; it can be found for one axis only",
         )
-    if n_unknown and product and x.size % product == 0:
+    if n_unknown and product != 0 and x.size % product == 0:
         return tuple([x.size // product if n == -1 else n for n in shape])
     if n_unknown or product != x.size:
         assumption = "" if n_unknown else assumption_of_equality(product, x.size)

@@ -211,7 +211,7 @@ class TracedNumber(Tracer):
             return super()._binary(op, x, y, *static)
         computed = max(kinds)
         logical = op is arithmetic.bitwise_operator and static[0] in (AND, OR, XOR)
-        compared = op is arithmetic.binary and isinstance(static[0], Compare)
+        compared = bool(static) and isinstance(static[0], Compare)
         if op is arithmetic.true_divide:
             computed = max(computed, NumberKind.FLOATING)
         elif not (logical or compared):  # a bool is an int

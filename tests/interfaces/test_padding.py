@@ -120,3 +120,10 @@ def test_refusals(fn: Any, error: type[FxadError], message: str) -> None:
     with pytest.raises(error) as caught:
         fn()
     assert message in str(caught.value)
+
+
+def test_a_mode_that_is_no_text() -> None:
+    with pytest.raises(ArgumentError) as e:
+        fnp.pad(fnp.ones(3), 1, mode=3)  # type: ignore[arg-type]
+    assert e.value.message == "pad: mode must be a str, got an int: 3"
+    assert e.value.remedy == "it is static: a Python value, which cannot come from a traced array"
