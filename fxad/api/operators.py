@@ -188,7 +188,8 @@ def _make_biharmonic(
     estimate = _checked_estimate(what, samples, key)
 
     def decompose(_chosen: ChosenArguments, n: int, *_: object) -> Decomposition:
-        # two Laplacians carry (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
+        # `twice` is the way where there are too many monomials (`_MOST_PRODUCTS`, from n = 9 on): two Laplacians carry
+        # (n + 2)^2 values, series of order 4 in n^2 directions 3 n^2 + 2
         twice = n not in (0, 1, 2)
         if estimate is None and isinstance(n, Size):
             return Decomposition(None, (), twice=True)

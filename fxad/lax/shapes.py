@@ -279,6 +279,7 @@ def _cached_window_along(op: str, operand: ArrayLike, start: ArrayLike, size: in
         return _window_along(op, operand, start, size, axis, drop)
     key = operand.aval, place, size, axis, drop
     operands = (operand, start) if isinstance(start, Array) else (operand,)
+    # `peek` finds a program that was used lately, without a frame; `get` finds the others
     program = _window_programs.peek(key) or _window_programs.get(key)
     if program is not None:
         return binder().paste(op, program, operands)[0]

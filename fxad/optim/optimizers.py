@@ -106,7 +106,8 @@ def momentum(learning_rate: Rate, decay: HyperParameter = 0.9, nesterov: bool = 
 
 @tree_classes.dataclass
 class AdamState(Generic[P]):
-    """`count`: steps made. `mean`, `variance`: decaying means of g and of |g|**2, trees like the parameters."""
+    """`count`: steps made. `mean`, `variance`: decaying means of g and of |g|**2, trees like the parameters. The
+    variance of float16 is float32."""
 
     count: Array
     mean: P
@@ -154,7 +155,7 @@ class Adam:
         )
 
     def _quotient(self, m: Array, v: Array) -> Array:
-        return m / (fnp.sqrt(v + self.eps_root) + self.eps)
+        return (m / (fnp.sqrt(v + self.eps_root) + self.eps)).astype(m.dtype)
 
 
 def adam(
@@ -266,8 +267,10 @@ def _mean(x: ArrayLike, mean: Array, decay: HyperParameter) -> Array:
 
 
 def _square(g: ArrayLike) -> Array:
-    """Return |g|**2, real."""
+    """Return |g|**2, real; in float32 for float16, whose squares of elements below 1e-4 are 0."""
     array = fnp.asarray(g)
+    if array.dtype == fnp.float16:
+        array = array.astype(fnp.float32)
     if fnp.iscomplexobj(array):
         return fnp.real(array) ** 2 + fnp.imag(array) ** 2
     return array**2

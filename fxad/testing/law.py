@@ -15,8 +15,8 @@ from fxad.testing.reduced_laws import note_reduced
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Called with the error of a law, the law with its other arguments, and the case.
-# a tuple: with the plug-in of reduction deleted, it is empty
+# Each is called with the error of a law, the law with its other arguments, and the case. It is a tuple because
+# `tests/deletion.py`, which deletes the plug-in of reduction in a copy, takes its only member from this line.
 _ON_FAILURE: Final = (note_reduced,)
 _within: Final[ContextVar[bool]] = ContextVar("fxad_testing_within_a_law", default=False)
 

@@ -198,6 +198,20 @@ def test_leaves_keep_their_dtype_and_states_their_types(name: str, dtype: str) -
     assert all(np.isfinite(np.asarray(x, np.float64)).all() for x in fx.tree.leaves(following))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("options", [{}, {"eps_root": 1e-8}, {"nesterov": True}])
+def test_small_gradients_of_half_types(options: dict[str, Any], dtype: str) -> None:
+    """1e-5 squared is 0 in float16, and so is eps: 0 / 0, and an infinite update."""
+    optimiser, params = optim.adam(1e-3, **options), fnp.zeros(3)
+    gradient = fnp.asarray([0, 1e-5, 1])
+    wide, narrow = optimiser.init(params), optimiser.init(params.astype(dtype))
+    for _ in range(3):
+        want, wide = optimiser.update(gradient, wide)
+        have, narrow = optimiser.update(gradient.astype(dtype), narrow)
+        assert have.dtype == dtype
+        np.testing.assert_allclose(np.asarray(have, np.float32), np.asarray(want), rtol=0.03)
+
+
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_updates_of_numpy_gradients_are_arrays(name: str) -> None:
     updates, state = OPTIMISERS[name].update(GRADIENTS[0], OPTIMISERS[name].init(PARAMS), PARAMS)

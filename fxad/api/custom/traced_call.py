@@ -28,6 +28,7 @@ Decisions: docs/adr/0047, docs/adr/0048, docs/adr/0080.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -94,6 +95,7 @@ class TracedCall:
         self.prim: CallWithRules | None = None
         self.transforms_around = enclosing_transforms()
         self.on_transforms = False
+        # what its trace makes for a replay, from `start` to `end`: a replay that does not trace it again skips this part
         self.start = self.end = replay_position()
 
     def run(self) -> Any:
@@ -327,8 +329,8 @@ def _function(rules: Sequence[TracedRule], jaxprs: Sequence[Jaxpr], n: int) -> F
     programs = iter(rest)
     parts = [rule.finish(body, [next(programs) for _ in rule.bodies]) for rule in rules]
     jvp = tuple([rule for part in parts for rule in part.jvp])
-    # The vjp of a part with `further` is the derivative that a `UserTransformRule` gives, such as an inverse
-    # (`gives_derivative`): it is taken if the user gave no other.
+    # A part with `further` and a vjp is that of a `UserTransformRule` that gives a derivative, such as an inverse
+    # (`gives_derivative`): it is taken if the user gave no other. Batching rules also have `further`, but no vjp.
     given = tuple([rule for part in parts if not part.further for rule in part.vjp])
     implied = tuple([rule for part in parts if part.further for rule in part.vjp])
     vjp = given if jvp or given else implied
@@ -366,12 +368,15 @@ def _equal_values(a: object, b: object) -> bool:
 
 def _same_constants(bodies: Sequence[TracedFunction]) -> list[TracedFunction]:
     """Return the bodies with one object for equal constants: a rule that is traced again makes new arrays."""
+    captured = [v for body in bodies for v in body.captured]
+    arrays = {id(v): v for v in captured if isinstance(v, np.ndarray | Array) and not isinstance(v, Tracer)}
+    objects_of_type = Counter([(v.shape, v.dtype) for v in arrays.values()])
     by_content: dict[object, object] = {}
 
     def shared(value: object) -> object:
-        if isinstance(value, Tracer) or not isinstance(value, np.ndarray | Array):
-            return value
-        array = np.asarray(value)
-        return by_content.setdefault((array.shape, array.dtype, array.tobytes()), value)
+        array = arrays.get(id(value))
+        if array is None or objects_of_type[array.shape, array.dtype] == 1:
+            return value  # nothing can be equal to it: its elements, maybe many and on a device, are not read
+        return by_content.setdefault((array.shape, array.dtype, np.asarray(array).tobytes()), value)
 
     return [replace(body, captured=tuple([shared(v) for v in body.captured])) for body in bodies]

@@ -473,7 +473,10 @@ def _options_code(side: CompiledSide) -> str:
 
 
 def _pass_code(p: Pass) -> str | None:
-    """Return the keyword arguments of `bisect` for a pass that another process can import, as code; else None."""
+    """Return the keyword arguments of `bisect` for a pass that another process can import, as code; else None.
+
+    The code begins with a comma, since it follows the program in a call. A slice of a slice is a tuple of one pass.
+    """
     if p in BEFORE_COMPILATION:
         return f", reference=fx.interpret, passes=fx.passes.BEFORE_COMPILATION[{BEFORE_COMPILATION.index(p)}:][:1]"
     function = p.function

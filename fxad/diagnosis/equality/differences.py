@@ -134,6 +134,7 @@ def _draws(question: Question) -> Iterator[list[NDArray]]:
     integers = any([x is None and not a.inexact for a, x in zip(question.avals, question.known, strict=True)])
     targets: list[tuple[float, float] | None] = [None] * (_DRAWS + len(_EXTREME) * integers)
     targets += [(c, side) for c in constants[:_MAX_CONSTANTS] for side in (1.0, -1.0, 0.0)]
+    # `_drawn` looks at the target first, so the number of a draw with a target is no kind of operand
     n_kinds = len(targets)
     floats = sum([a.size for a, x in zip(question.avals, question.known, strict=True) if x is None and a.inexact])
     targets += [None] * max(0, -(-_ELEMENTS // floats) - _DRAWS if floats else 0)

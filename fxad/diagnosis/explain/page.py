@@ -98,7 +98,7 @@ class Findings:
 
     @property
     def part(self) -> str:
-        """The part of the page that shows it."""
+        """The part of the page that shows it. That with what is wasted has the arguments and results: "identity"."""
         return {"again": "program", "waste": "identity"}.get(self.subject, self.subject)
 
     def __str__(self) -> str:

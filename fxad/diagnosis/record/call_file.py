@@ -21,7 +21,9 @@ from fxad.storage.paths import open_regular
 
 KIND: Final = "fxad call"
 VERSION: Final = 2
-FIRST_VERSION: Final = 1  # its lines are a table of texts, without digests of the files of the user
+# Its lines are a table of texts, without digests of the files of the user. It is read for recordings that are attached
+# to reports of faults: they stay as they are.
+FIRST_VERSION: Final = 1
 SUFFIX: Final = ".fxcall"
 
 _CALL: Final = "call"

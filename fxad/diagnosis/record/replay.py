@@ -299,6 +299,7 @@ def _sources(file: CallFile) -> Iterable[Source]:
     part = file.parts[file.description[LINES]]
     if file.version > FIRST_VERSION:
         return sources_of_section(file.what, part)
+    # the first version: a line for each place, with escapes for tabs and newlines, then the place of each equation
     *table, _, numbers = part.content.decode().split("\n")
     lines = [_source(line) for line in table]
     return [lines[int(k)] for k in numbers.split()]

@@ -241,7 +241,9 @@ def _types_in_steps(
         (f64, f64)    (f64, f64)          the types of the carry
     """
     found = list(types)
-    for _ in range(4 * len(numbers)):  # a number changes its kind twice at most, then its dtype
+    # each round changes a number or is the last; a number has at most four changes: of a bool to int, float, complex, and
+    # of the dtype
+    for _ in range(4 * len(numbers)):
         try:
             outs = returned(found)
         except Exception:  # noqa: BLE001  # the user's code, which arrays suited: it does not compute with numbers
