@@ -34,7 +34,6 @@ _LN2: Final = (0.6931471805599453, 2.3190468138462996e-17)
 _LN10: Final = (2.302585092994046, -2.1707562233822494e-16)
 # pi / 2 in three parts
 _HALF_PI: Final = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33)
-_SPLIT: Final = 134217729.0  # 2^27 + 1
 _LARGE: Final = 1e5  # an angle whose multiple of pi / 2 is exact in the reduction
 _HALVINGS: Final = 9
 
@@ -63,8 +62,9 @@ def _two_product(a: Floats, b: Floats) -> Pair:
 
 
 def _halves(a: Floats) -> Pair:
-    scaled = _SPLIT * a
-    high = scaled - (scaled - a)
+    """Return numbers as sums of their leading 26 bits and the others. Unlike Dekker's split, it does not overflow."""
+    bits = np.array(a, np.float64, order="C").view(np.int64)
+    high = (bits & -(1 << 27)).view(np.float64)
     return high, a - high
 
 
@@ -224,8 +224,9 @@ def _tan(x: Pair) -> Pair:
 
 
 def _sinh(x: Pair) -> Pair:
-    e = expm1(x)  # sinh = (e + e / (1 + e)) / 2
+    e = expm1(_abs(x))  # sinh = (e + e / (1 + e)) / 2, and odd; 1 + e cancels far below 0
     value = scaled(add(e, div(e, add(e, _ones(x)))), 0.5)
+    value = _where(x[0] < 0, neg(value), value)
     return _where(np.isfinite(value[0]), value, pair(np.sinh(x[0])))
 
 
@@ -249,9 +250,35 @@ def _abs(x: Pair) -> Pair:
 
 
 def _pow(x: Pair, y: Pair) -> Pair:
-    positive = x[0] > 0
-    value = exp(mul(y, log(_where(positive, x, _ones(x)))))
-    return _where(positive, value, pair(np.power(x[0], y[0])))
+    """Return x to the power y. Of a negative base, an integer power alone is a number."""
+    integer = (y[0] == np.rint(y[0])) & (y[1] == np.rint(y[1]))
+    usable = (x[0] > 0) | ((x[0] < 0) & integer)
+    value = exp(mul(y, log(_where(usable, _abs(x), _ones(x)))))
+    value = _where((x[0] < 0) & (np.mod(y[0], 2) + np.mod(y[1], 2) == 1), neg(value), value)
+    return _where(usable, value, pair(np.power(x[0], y[0])))
+
+
+def _hypot(x: Pair, y: Pair) -> Pair:
+    """Return the root of the sum of squares, of operands that are first divided by a power of two near the larger."""
+    exponent = np.frexp(np.maximum(np.abs(x[0]), np.abs(y[0])))[1]
+    x, y = _times_power_of_two(x, -exponent), _times_power_of_two(y, -exponent)
+    return _times_power_of_two(sqrt(add(mul(x, x), mul(y, y))), exponent)
+
+
+def _times_power_of_two(x: Pair, exponent: npt.NDArray[np.int32]) -> Pair:
+    return np.ldexp(x[0], exponent), np.ldexp(x[1], exponent)
+
+
+def _max(x: Pair, y: Pair) -> Pair:
+    return _where(_is_greater(x, y) | np.isnan(x[0]), x, y)
+
+
+def _min(x: Pair, y: Pair) -> Pair:
+    return _where(_is_greater(y, x) | np.isnan(x[0]), x, y)
+
+
+def _is_greater(x: Pair, y: Pair) -> npt.NDArray[np.bool_]:
+    return (x[0] > y[0]) | ((x[0] == y[0]) & (x[1] > y[1]))
 
 
 def _integer_pow(x: Pair, n: int) -> Pair:
@@ -334,7 +361,7 @@ def _extremum(prim: ReduceMax | ReduceMin, x: Pair) -> Pair:
 
 
 def _clamp(low: Pair, x: Pair, high: Pair) -> Pair:
-    return _where(x[0] < low[0], low, _where(x[0] > high[0], high, x))
+    return _min(_max(x, low), high)
 
 
 PairRule: TypeAlias = "Callable[..., Pair]"
@@ -347,15 +374,15 @@ _OF_OPERANDS: Final[Mapping[type[Primitive], PairRule]] = MappingProxyType(
         arithmetic.MulNoNan: lambda x, y: _where(y[0] == 0, y, mul(x, y)),
         arithmetic.Div: div,
         arithmetic.Neg: neg,
-        arithmetic.Max: lambda x, y: _where(x[0] >= y[0], x, y),
-        arithmetic.Min: lambda x, y: _where(x[0] <= y[0], x, y),
+        arithmetic.Max: _max,
+        arithmetic.Min: _min,
         Clamp: _clamp,
         powers.Abs: _abs,
         powers.Sqrt: sqrt,
         powers.Rsqrt: _quotient(_ones, sqrt),
         powers.Square: lambda x: mul(x, x),
         powers.Pow: _pow,
-        powers.Hypot: lambda x, y: sqrt(add(mul(x, x), mul(y, y))),
+        powers.Hypot: _hypot,
         powers.Cbrt: _newton(np.cbrt, lambda y: (_integer_pow(y, 3), mul(pair(np.full_like(y[0], 3.0)), mul(y, y)))),
         exponential.Exp: exp,
         exponential.Exp2: lambda x: exp(mul(x, pair(np.full_like(x[0], _LN2[0]), _LN2[1]))),
@@ -396,16 +423,17 @@ _OF_PARAMETERS: Final[Mapping[type[Primitive], PairRule]] = MappingProxyType(
 def evaluate(prim: Primitive, operands: Sequence[NDArray | Pair]) -> tuple[list[NDArray | Pair], bool]:
     """Return the results of an equation over pairs, and True if they have more than 53 bits.
 
-    Operands that are no pairs are integers and bools. Without a rule, the leading parts are computed in float64.
+    Operands that are no pairs are integers and bools. Without a rule, and for the elements for which a rule has no
+    finite result (infinite operands, intermediate values that overflow), the leading parts are computed in float64.
     """
-    pairs = all([isinstance(x, tuple) for x in operands])
-    rule = of_family(_OF_OPERANDS, type(prim))
-    if rule is not None and pairs:
-        return [rule(*operands)], True
-    rule = of_family(_OF_PARAMETERS, type(prim))
-    if rule is not None and pairs:
-        return [rule(prim, *operands)], True
     high = [np.asarray(x) for x in prim.impl(*[x[0] if isinstance(x, tuple) else x for x in operands])]
+    rule, prim_if_asked = of_family(_OF_OPERANDS, type(prim)), ()
+    if rule is None:
+        rule, prim_if_asked = of_family(_OF_PARAMETERS, type(prim)), (prim,)
+    if rule is not None and all([isinstance(x, tuple) for x in operands]):
+        value, (in_float64,) = rule(*prim_if_asked, *operands), high
+        usable = np.isfinite(value[0])
+        return [_where(usable, value, pair(in_float64))], not np.any(~usable & np.isfinite(in_float64))
     if copies(prim):
         rest = [np.asarray(x) for x in prim.impl(*[x[1] if isinstance(x, tuple) else x for x in operands])]
         return [pair(h, r) if h.dtype == np.float64 else h for h, r in zip(high, rest, strict=True)], True

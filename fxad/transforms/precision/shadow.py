@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf, log10, sqrt
+from math import inf, log10
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -111,8 +111,8 @@ def shadow(jaxpr: Jaxpr, operands: Sequence[NDArray]) -> Shadow:
     with np.errstate(all="ignore"):
         outs = walker.run(jaxpr, [_equal_in_both_runs(x) for x in operands], ())
         inexact = [x for x in outs if x.dtype.names]
-        error = sqrt(sum([float((np.abs(_difference(x)) ** 2).sum()) for x in inexact]))
-        size = sqrt(sum([float((np.abs(_component(x, "high")) ** 2).sum()) for x in inexact]))
+        error = _norm(np.array([_norm(_difference(x)) for x in inexact]))
+        size = _norm(np.array([_norm(_component(x, "high")) for x in inexact]))
     rows = []
     for path in sorted(walker.errors):
         around, eqn, inside = located(jaxpr, path)
@@ -216,12 +216,14 @@ def _difference(x: NDArray) -> NDArray:
 def _relative(x: NDArray) -> float:
     """Return the relative error of a value, in the Euclidean norm."""
     with np.errstate(all="ignore"):
-        error = float(np.linalg.norm(np.ravel(_difference(x))))
+        error = _norm(_difference(x))
         return 0.0 if error == 0 else inf if np.isnan(error) else relative_to(error, _norm(_component(x, "high")))
 
 
 def _norm(x: NDArray) -> float:
-    return float(np.linalg.norm(np.ravel(x)))
+    """Return the Euclidean norm, also where the squares of the elements overflow or are 0."""
+    size = float(np.max(np.abs(x), initial=0.0))
+    return size * float(np.linalg.norm(np.ravel(x) / size)) if 0.0 < size < inf else size
 
 
 # ------------------------------------------------------------------------------------------------------------- the run
