@@ -223,7 +223,7 @@ def _relative(x: NDArray) -> float:
 def _norm(x: NDArray) -> float:
     """Return the Euclidean norm, also where the squares of the elements overflow or are 0."""
     size = float(np.max(np.abs(x), initial=0.0))
-    return size * float(np.linalg.norm(np.ravel(x) / size)) if 0.0 < size < inf else size
+    return size * float(np.linalg.norm(np.ravel(np.divide(x, size)))) if 0.0 < size < inf else size
 
 
 # ------------------------------------------------------------------------------------------------------------- the run
