@@ -117,7 +117,7 @@ def _type_text(x: NDArray) -> str:
 
 @by_value
 def last_uses(jaxpr: Jaxpr) -> tuple[tuple[Var, ...], ...]:
-    """Return for each equation, the variables that no later equation reads."""
+    """Return for each equation, the variables among its operands and results that no later equation reads."""
     read_later = set(jaxpr.outs)
     dead_after: list[tuple[Var, ...]] = []
     for eqn in reversed(jaxpr.eqns):

@@ -86,8 +86,10 @@ def _from_extremum(producers: Mapping[Atom, Eqn], elements: Atom, value: Atom) -
     while isinstance(value, Var) and (eqn := producers.get(value)) is not None:
         chain.insert(0, eqn)
         if isinstance(eqn.prim, _EXTREMA):
-            sources = {elements, *eqn.ins} if elements in eqn.ins else set()
-            return chain if sources and all([a in sources for e in chain[1:] for a in e.ins[1:]]) else []
+            # One function is emitted for the chain, with the operands of the extremum as its only ones. So the further
+            # operands of what reads it must be among them: the indices of a gather are those of the scatter.
+            further = [a for e in chain[1:] for a in e.ins[1:]]
+            return chain if elements in eqn.ins and all([a in eqn.ins for a in further]) else []
         if not isinstance(eqn.prim, _READS):
             break
         value = eqn.ins[0]

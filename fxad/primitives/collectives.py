@@ -326,7 +326,7 @@ def has_number(aval: Aval, n: int) -> bool:
     if type(n) is Size:
         return True
     if not aval.inexact:
-        return n < 128
+        return n < 128  # the bound of int8, for all integers: a larger number is added up
     with np.errstate(over="ignore"):
         return complex(np.asarray(float(n)).astype(aval.dtype)) == n
 

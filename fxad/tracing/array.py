@@ -385,6 +385,7 @@ def asarray(value: object, dtype: object = None, what: str = "asarray: argument 
 
 
 def _size_literal(_emit: object, x: Atom) -> tuple[Atom, ...]:
+    """Return the value of a size. A size counts as a scalar, so x is its literal already: there is nothing to emit."""
     return (x,)
 
 
@@ -485,7 +486,7 @@ class Eager:
     __slots__ = ("_plans", "_programs", "_scalars")
 
     def __init__(self, limit: int = 4096) -> None:
-        # weak: the cache holds executables, within its budget
+        # The references are weak because the cache of executables holds them, within its budget.
         self._programs: LRUCache[Hashable, ref[runtime.XlaExecutable]] = LRUCache(limit)
         # keyed by the scalar: `x + 1` in a loop transfers its 1 to the device once
         self._scalars: LRUCache[Hashable, Array] = LRUCache(limit)

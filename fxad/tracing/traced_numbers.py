@@ -127,7 +127,7 @@ class TracedNumber(Tracer):
 
     def _compute_operands(self, base: bool) -> None:
         """Compute the numbers from which this one is computed, the innermost first: a long sum must not recur."""
-        pending = [(self, self.dtype, base)]
+        pending = [(self, self.dtype, base)]  # the caller computes this number itself, so its dtype is not used
         while pending:
             number, dtype, number_base = pending[-1]
             operand = number._uncomputed_operand(number_base)

@@ -103,8 +103,8 @@ def _source(frame: FrameType) -> Source:
     return frame.f_code, frame.f_lasti
 
 
-_MOST_CALLS: Final = 8  # that an equation notes
-_MOST_FRAMES: Final = 64  # of them and of fxad between them
+_MOST_CALLS: Final = 8  # An equation notes no more calls of the user's code than this.
+_MOST_FRAMES: Final = 64  # To find them, no more frames are walked than this: theirs, and those of fxad between them.
 
 
 def _calls_of(frame: FrameType, base: FrameType | None) -> Calls:
@@ -338,13 +338,14 @@ class Trace:
         self.name = name
         self.outer = outer
         self.scope: str = "" if outer is None else outer.scope  # the names of `named_scope` around the running code
-        # of arrays that others can write to; a trace and those inside of it share them
+        # The copies of arrays that others can write to. A trace and those inside of it share them.
         self.copies: Copies = copies_in_scope() if outer is None else outer.copies
         # Numbers that are arguments of a traced function, as arrays. The key is the id of the number, and a dtype. The
         # value is the number, which keeps the id unique, and the array, which is captured. A trace and those inside of
         # it share the arrays, so each of them has one operand for a number, however often it is read.
         self.elements: dict[tuple[int, dtypes.DType], tuple[object, NDArray]] = {} if outer is None else outer.elements
-        # by id, scalars of NumPy
+        # The scalars of NumPy that are arguments of a traced function, by id: each is an operand, where any other is a
+        # literal. `pass_through.with_passed_values` enters them; they have no class of their own, as numbers have.
         self.scalar_operands: dict[int, np.generic] = {} if outer is None else outer.scalar_operands
         self.frames = CalledFrames(base)  # only code that the tracing function called adds equations
         # The lines of the callers of `frames.last`, up to the base. While that frame runs, its callers stand still, so

@@ -433,7 +433,8 @@ class _Rewriter:
             kept_results, added_results = results[q.body].kept, results[q.body].added
             outs = (*[p.outs[n] for n in kept_results], *[self._value_of(k, v) for v in added_results])
             new_body = bodies[q.body]
-            # a body that does not read what it recomputes may be as before, with another operand
+            # `dce` gives a body that did not change as it was, without its calls (`plain`). Then the piece keeps its
+            # own body. Its operands may still have changed: a body need not read the operand that is recomputed.
             pieces.append(replace(p, body=p.body if new_body is q.body else new_body, ins=ins[k], outs=outs))
         return replace(old, pieces=tuple(pieces))
 

@@ -182,9 +182,9 @@ class _Contents:
         self.held: OrderedDict[_CacheEntry, tuple[CacheKey, XlaExecutable]] = OrderedDict()  # in order of use
         self.planned: OrderedDict[Jaxpr, None] = OrderedDict()
         self.entry_of: WeakKeyTable[XlaExecutable, _CacheEntry] = WeakKeyTable()
-        # by number, calls of jitted functions, and their bytes beside those of executables
+        # Calls of jitted functions by their numbers, and their bytes beside those of executables.
         self.calls: OrderedDict[int, tuple[RefWithCleanup[HeldCall], int]] = OrderedDict()
-        # by line of the user, how many programs jitted functions have compiled for calls there
+        # How many programs jitted functions have compiled for calls at a line of the user.
         self.compiled_at: LRUCache[str, int] = LRUCache(1024)
         self._counts: dict[int, _Counts] = {}
 

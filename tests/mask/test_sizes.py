@@ -336,3 +336,10 @@ def test_sizes_that_batch_rules_bind_have_reserved_names() -> None:
     assert e.value.message == "shape: '_axis0': expected a size, got '_axis0'"
     with pytest.raises(SizeError, match="_axis0 > 4 is not decided by _axis0 >= 0"):
         bool(bound_size(0) > 4)
+
+
+def test_products_of_functions_are_read_as_they_are_written() -> None:
+    n, m, k = named_size("n"), named_size("m"), named_size("k")
+    a, b = maximum(n, m), maximum(n, k)
+    for size in (2 * (a * b), (2 * a) * b, a * (b + b), 3 * a * b + n, -2 * (a * b), 2 * n * a, 2 * a * a):
+        assert read_size(exact_text(size)) is size

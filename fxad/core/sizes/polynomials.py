@@ -231,7 +231,9 @@ def _terms_text(terms: Iterable[tuple[Monomial, int]], attribute: str, plus: str
                 factor = f"({factor})"
             factors.append(f"{factor}^{power}" if power > 1 else factor)
         if not factors or abs(c) != 1:
-            factors.insert(0, str(abs(c)))
+            # read from the left, 2*max(a, b)*max(c, d) would be max(2*a, 2*b)*max(c, d), which is another size
+            distributes = len(mono) > 1 and isinstance(mono[0][0], SizeFunction)
+            factors.insert(len(factors) if distributes else 0, str(abs(c)))
         texts.append(("-" if c < 0 else "") + "*".join(factors))
     return plus.join(texts) if attribute == "readable" else plus.join(texts).replace("+-", "-")
 
@@ -355,7 +357,8 @@ class _SumOfParts:
     - A d of one named size is often a line with bends. Its part becomes one part max(0, n - k) for each bend: max(0,
       2*n - 1) is n + max(0, n - 1) for n >= 0, also in a sum with other names.
 
-    Law: the sum is that of its size, so equal sums are one size, and the text of a size is read as that size.
+    Law: the sum is that of its size, so equal sums are one size, and the text of a size is read as that size. A
+         product of two functions has no normal form: 2*(a*b) and (2*a)*b are two sizes.
     """
 
     __slots__ = ("_make", "_parts", "_rest")

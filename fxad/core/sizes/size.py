@@ -267,7 +267,8 @@ def _bounded_quotient(a: int, b: int) -> int | None:
 
 
 def bit_length(a: int, _: int = 0) -> int:
-    """Return the number of binary digits of a size; 0 of a negative one."""
+    """Return the number of binary digits of a size; 0 of a negative one. Functions of sizes take two operands, as in
+    `FUNCTIONS`; the second one of this is always 0."""
     return max(a, 0).bit_length() if type(a) is int else size_of(SizeFunction("bits", a, 0))
 
 
