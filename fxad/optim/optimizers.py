@@ -107,7 +107,7 @@ def momentum(learning_rate: Rate, decay: HyperParameter = 0.9, nesterov: bool = 
 @tree_classes.dataclass
 class AdamState(Generic[P]):
     """`count`: steps made. `mean`, `variance`: decaying means of g and of |g|**2, trees like the parameters. The
-    variance of float16 is float32."""
+    variance is float32 at least."""
 
     count: Array
     mean: P
@@ -267,9 +267,10 @@ def _mean(x: ArrayLike, mean: Array, decay: HyperParameter) -> Array:
 
 
 def _square(g: ArrayLike) -> Array:
-    """Return |g|**2, real; in float32 for float16, whose squares of elements below 1e-4 are 0."""
+    """Return |g|**2, real, in float32 at least: in float16 the squares of elements below 1e-4 are 0, and in bfloat16
+    0.999 times a mean is that mean."""
     array = fnp.asarray(g)
-    if array.dtype == fnp.float16:
+    if array.dtype in (fnp.float16, fnp.bfloat16):
         array = array.astype(fnp.float32)
     if fnp.iscomplexobj(array):
         return fnp.real(array) ** 2 + fnp.imag(array) ** 2

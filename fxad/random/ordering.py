@@ -115,7 +115,7 @@ def choice(
     count = _int_argument(name, "a", a)
     at = normalize_axis_index(name, axis, 1 if count is not None else aval_of(a).ndim)
     among, draws = aval_of(a).shape[at] if count is None else count, math.prod(sizes)
-    if draws and not among:
+    if draws != 0 and among == 0:
         raise ParameterError(f"{name}: there is nothing to choose {draws} elements from")
     if not replace and draws > among:
         raise ParameterError(
@@ -136,7 +136,7 @@ def _take_along(a: Array, places: Array, axis: int) -> Array:
 
 
 def _choose_indices(key: Array, among: int, shape: Shape, replace: bool) -> Array:
-    if not among:
+    if among == 0:
         return fnp.zeros(shape, dtypes.int32)
     if replace:
         return sample_randint(key, fnp.zeros((), dtypes.int32), fnp.full((), among, dtypes.int32), shape, dtypes.int32)

@@ -212,6 +212,17 @@ def test_small_gradients_of_half_types(options: dict[str, Any], dtype: str) -> N
         np.testing.assert_allclose(np.asarray(have, np.float32), np.asarray(want), rtol=0.03)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_variance_of_half_types_decays(dtype: str) -> None:
+    """In bfloat16, 0.999 times a number is that number."""
+    optimiser = optim.adam(1e-3)
+    state = optimiser.init(fnp.zeros((), dtype))
+    step = fx.jit(lambda g, state: optimiser.update(g, state)[1])
+    for k in range(1000):
+        state = step(fnp.asarray(1 if k < 200 else 0, dtype), state)
+    np.testing.assert_allclose(np.asarray(state.variance), (1 - 0.999**200) * 0.999**800, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_updates_of_numpy_gradients_are_arrays(name: str) -> None:
     updates, state = OPTIMISERS[name].update(GRADIENTS[0], OPTIMISERS[name].init(PARAMS), PARAMS)
