@@ -9,6 +9,7 @@ Source: Dekker, A floating-point technique for extending the available precision
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import factorial
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -278,7 +279,8 @@ def _min(x: Pair, y: Pair) -> Pair:
 
 
 def _is_greater(x: Pair, y: Pair) -> npt.NDArray[np.bool_]:
-    return (x[0] > y[0]) | ((x[0] == y[0]) & (x[1] > y[1]))
+    greater: npt.NDArray[np.bool_] = (x[0] > y[0]) | ((x[0] == y[0]) & (x[1] > y[1]))
+    return greater
 
 
 def _integer_pow(x: Pair, n: int) -> Pair:
@@ -427,11 +429,11 @@ def evaluate(prim: Primitive, operands: Sequence[NDArray | Pair]) -> tuple[list[
     finite result (infinite operands, intermediate values that overflow), the leading parts are computed in float64.
     """
     high = [np.asarray(x) for x in prim.impl(*[x[0] if isinstance(x, tuple) else x for x in operands])]
-    rule, prim_if_asked = of_family(_OF_OPERANDS, type(prim)), ()
-    if rule is None:
-        rule, prim_if_asked = of_family(_OF_PARAMETERS, type(prim)), (prim,)
+    rule = of_family(_OF_OPERANDS, type(prim))
+    if rule is None and (of_parameters := of_family(_OF_PARAMETERS, type(prim))) is not None:
+        rule = partial(of_parameters, prim)
     if rule is not None and all([isinstance(x, tuple) for x in operands]):
-        value, (in_float64,) = rule(*prim_if_asked, *operands), high
+        value, (in_float64,) = rule(*operands), high
         usable = np.isfinite(value[0])
         return [_where(usable, value, pair(in_float64))], not np.any(~usable & np.isfinite(in_float64))
     if copies(prim):
