@@ -1,4 +1,4 @@
-"""Whether two relations contain the same pairs, for relations of too many pairs to be listed.
+"""Equality of two relations, as sets of pairs, where there are too many pairs to be listed.
 
 The parts of both in a window of results and operands are compared: first all, then halves of the longer side. For
 example, x * sum(x) of four elements has the pairs of a dense block and of a diagonal, sin(x) those of the diagonal:
